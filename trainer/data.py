@@ -387,7 +387,7 @@ def check_fits_model(data: Data, model: ModelConfig, name: str) -> None:
 def check_vocabulary(weights: Path, data: Data) -> None:
     """Raise `UsageError` if weights have another vocabulary or tokenizer than the data.
 
-    The header of a checkpoint has its sha256; other weights have the file next to them.
+    A checkpoint has the sha256 of its vocabulary in its header; other weights have the file next to them.
     """
     sha256 = read_header(weights).get("vocabulary_sha256") if is_checkpoint(weights) else None
     is_of_documents = isinstance(data.records, TokenRecords)

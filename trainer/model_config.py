@@ -69,7 +69,7 @@ class ModelConfig:
                 f"hidden_size {self.hidden_size}: must be a multiple of num_attention_heads, {self.num_attention_heads}"
             )
         if self.hidden_act != "gelu":
-            raise UsageError(f"hidden_act {self.hidden_act!r}: only gelu, by the error function, can be trained here")
+            raise UsageError(f"hidden_act {self.hidden_act!r}: only gelu, by the error function, is supported")
 
     @classmethod
     def preset(cls, name: str, *, vocab_size: int = 30522) -> ModelConfig:
@@ -86,7 +86,7 @@ class ModelConfig:
         """Return the model of a `bert_config.json` with these contents; all sizes but `type_vocab_size` are required."""
         for name, expected in _FIXED.items():
             if settings.get(name, expected) != expected:
-                raise UsageError(f"{name} {settings[name]!r}: only {expected!r} can be trained here")
+                raise UsageError(f"{name} {settings[name]!r}: only {expected!r} is supported")
         known = {field.name: field.type for field in fields(cls)}
         missing = [name for name, kind in known.items() if kind == "int" and name not in settings and name != "type_vocab_size"]
         if missing:

@@ -30,7 +30,7 @@ _NOT_DECAYED = re.compile("LayerNorm|layer_norm|bias")
 FIRST_LOSS_SCALE = 2.0**15
 _TINY = 1e-37
 GROWTH_STEPS = 1000
-"""Finite updates in a row after which the loss scale doubles."""
+"""The number of finite updates in a row after which the loss scale doubles."""
 
 
 def slots(settings: OptimizerSettings, name: str) -> list[str]:

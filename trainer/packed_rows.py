@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _TOKENS_OF_EXAMPLE = 16
-"""A row has space for one example per 16 tokens, at least 4: enough unless its examples average fewer tokens."""
+"""A row has space for one example per 16 tokens, and for at least 4: enough unless examples average fewer than 16 tokens."""
 _SIZES = 32
 """The maximum number of different micro-batch sizes in a run, each of which is compiled separately."""
 

@@ -78,7 +78,7 @@ class TokenRecords(Closing):
     def describe(self) -> str:
         """Return a text on the rows of an epoch and their masks, for the plan, without the number of rows."""
         rows = "packed rows" if self.is_packed else "documents"
-        text = f"{rows} of {self.seq} tokens an epoch, {100 * self._first.masking.highest_share:g}% masked anew in each"
+        text = f"{rows} of {self.seq} tokens per epoch, {100 * self._first.masking.highest_share:g}% masked anew in each"
         if tuple(self._first.mask_as) != DEFAULT_MASK_AS:
             text += f" (--mask-as {','.join(f'{fraction:g}' for fraction in self._first.mask_as)})"
         if self._first.whole_word:

@@ -85,7 +85,7 @@ def find_weights(path: Path) -> Path:
 def resolve_weights(init: str, workdir: Path, *, named: str = "--init ") -> Path:
     """Return the file of weights that a path or the ID of a download names.
 
-    Raises `UsageError`, which begins with `named`, if there is none.
+    Raises `UsageError`, whose message begins with `named`, if there is none.
     """
     workspace, path = Workspace(workdir), as_path(init)
     advice = ""

@@ -88,18 +88,20 @@ def judge_padding(counts: RecordCounts, where: str, origin: Origin, records: int
     if not counts.has_pairs:
         advice = f"sentences do not fill --seq {seq}: split the text with bertprep shard, or choose another --seq"
     if share > MAX_PADDING:
-        advice += f"; python -m trainer --pack lays several examples in a row, and computes about {1 - share:.0%} of the rows"
+        advice += (
+            f"; python -m trainer --pack packs several examples into a row, and computes about {1 - share:.0%} of the rows"
+        )
         advice += "; --trim, for rows that cannot be packed, cuts batches of similar length"
     expected = f"at most {MAX_PADDING:.0%} padding"
     if share <= MAX_PADDING:
-        expected = f"some records of {seq:,} tokens, as documents that are long enough give"
+        expected = f"some records of {seq:,} tokens, which long enough documents give"
     yield Finding("padding-share", where, expected, found, level=WARNING, advice=advice)
 
 
 def judge_predictions(seq: int, pred: int, masked_lm_prob: float) -> Iterator[Finding]:
     """Warn if the limit of predictions masks far fewer tokens than the wanted fraction."""
     if wanted := masks_cut_off(seq, pred, masked_lm_prob):
-        expected = f"up to {wanted} predictions, which a masked_lm_prob of {masked_lm_prob:g} gives of {seq} tokens"
+        expected = f"up to {wanted} predictions, which a masked_lm_prob of {masked_lm_prob:g} gives for {seq} tokens"
         advice = f"make the records again with --pred {min(wanted, seq - 3)}, or a --masked-lm-prob of {pred / seq:.2g}"
         yield Finding("few-predictions", ".", expected, f"at most {pred}", level=WARNING, advice=advice)
 

@@ -37,12 +37,12 @@ def check_manifest(data_set: DataSet) -> list[Finding]:
 def check_names(data_set: DataSet, manifest: Manifest, names: set[str]) -> list[Finding]:
     """Return findings about files in the manifest that are not among `names`, and about names that are not in the manifest."""
     findings = [
-        Finding("file-missing", name, f"a file of {entry['bytes']:,} bytes, as {MANIFEST} says", "none")
+        Finding("file-missing", name, f"a file of {entry['bytes']:,} bytes, as {MANIFEST} lists", "none")
         for name, entry in manifest.files.items()
         if name not in names
     ]
     for name in sorted(names - set(manifest.files)):
-        expected, found = f"only files that {MANIFEST} names", "another one, which trainers would read too"
+        expected, found = f"only files that {MANIFEST} lists", "another file, which trainers would read too"
         findings.append(Finding("file-extra", name, expected, found, level=WARNING))
     made_with, path = sha256_of_questions(manifest), data_set.folder / QUESTIONS
     if manifest.made_with.get("task") != SQUAD or made_with is None:
@@ -64,8 +64,8 @@ def check_content(path: Path, name: str, entry: dict[str, Any], known: Checksum 
     except (OSError, BertprepError):  # an unreadable file is a separate finding
         return []
     if not is_as_long:
-        return [Finding("file-changed", name, f"{entry['bytes']:,} bytes, as {MANIFEST} says", f"{size_bytes:,}")]
-    return [] if found == listed else [Finding("file-changed", name, f"{listed}, as {MANIFEST} says", str(found))]
+        return [Finding("file-changed", name, f"{entry['bytes']:,} bytes, as {MANIFEST} lists", f"{size_bytes:,}")]
+    return [] if found == listed else [Finding("file-changed", name, f"{listed}, as {MANIFEST} lists", str(found))]
 
 
 def check_vocabulary(data_set: DataSet, vocabulary: Vocabulary | None) -> tuple[Vocabulary | None, list[Finding]]:
@@ -86,8 +86,8 @@ def check_vocabulary(data_set: DataSet, vocabulary: Vocabulary | None) -> tuple[
         return vocabulary, []
     path, root = vocabulary.path.absolute(), data_set.folder.absolute()
     name = path.relative_to(root) if path.is_relative_to(root) else path
-    expected = f"the vocabulary the records were made with, sha256 {made_with[:16]}..., as {MANIFEST} says"
-    advice = "name that one with --vocab, or leave --vocab out where it is next to the records"
+    expected = f"the vocabulary that the records were made with, sha256 {made_with[:16]}..., as {MANIFEST} lists"
+    advice = "name it with --vocab, or leave --vocab out if it is next to the records"
     return vocabulary, [Finding("manifest", str(name), expected, f"{vocabulary.sha256[:16]}...", advice=advice)]
 
 
@@ -99,7 +99,9 @@ def check_tokenizer(data_set: DataSet) -> list[Finding]:
     for name in (TOKENIZER, VOCABULARY):
         path = data_set.folder / name
         if path.is_file():
-            expected = f"the tokenizer that it was made with, sha256 {made_with['sha256'][:16]}..., as {MANIFEST} says"
+            expected = (
+                f"the tokenizer that the tokens were made with, sha256 {made_with['sha256'][:16]}..., as {MANIFEST} lists"
+            )
             found = checksum_of(path, SHA256)
             return [] if found == made_with["sha256"] else [Finding("manifest", name, expected, f"{found[:16]}...")]
     return [Finding("vocabulary", TOKENIZER, f"a {TOKENIZER} next to the files", "none", level=WARNING)]

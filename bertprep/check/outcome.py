@@ -160,7 +160,7 @@ class Outcome:
                 self.token_counts[file.split] = known + file.counts
 
     def rename_split(self, name: str, new: str) -> None:
-        """Call a split of records of fine-tuning by another name."""
+        """Change the name of a split in all files and counts."""
         for file in self.files:
             if file.split == name:
                 file.split = new

@@ -31,7 +31,7 @@ _TRIES = 100  # the first readable one of these many records gives the sizes
 # fault: code, what was expected, what was found
 _WORDS = {
     kernel.TRUNCATED: (
-        "truncated", "as many bytes as its length says", "{found:,} of {expected:,}: the file is truncated or corrupt",
+        "truncated", "as many bytes as its length field gives", "{found:,} of {expected:,}: the file is truncated or corrupt",
     ),
     kernel.LEFT_OVER: ("trailing-bytes", "the end of the file or a whole record", "{found:,} bytes"),
     kernel.LENGTH_CHECKSUM: ("bad-checksum", "the checksum of its length", "{found:08x} where it should be {expected:08x}"),

@@ -30,7 +30,7 @@ def judge_file_sizes(files: Iterable[CheckedFile]) -> list[Finding]:
         uneven = [file for file in of_split if not median / _SIZE_FACTOR <= file.records <= median * _SIZE_FACTOR]
         if uneven:
             worst = max(uneven, key=lambda file: abs(math.log(max(file.records, 1) / max(median, 1))))
-            expected = f"{median / _SIZE_FACTOR:,.0f} to {median * _SIZE_FACTOR:,.0f} records, about as the other files have"
+            expected = f"{median / _SIZE_FACTOR:,.0f} to {median * _SIZE_FACTOR:,.0f} records, about as many as the other files"
             more = f"; {len(uneven):,} of {len(of_split):,} files are outside" if len(uneven) > 1 else ""
             findings.append(Finding("file-sizes", worst.name, expected, f"{worst.records:,}{more}", level=WARNING))
     return findings
@@ -59,6 +59,6 @@ def judge_split_sizes(
     if test <= (training if test < _FEW else min(most, training)):
         return []
     is_known = test_fraction is not None and not is_given
-    why = f"--test-fraction {test_fraction:g} gives" if is_known else "a test split is the smaller one"
-    expected = f"at most about {most:,.0f} of the {test + training:,} records, as {why}"
+    why = f"as --test-fraction {test_fraction:g} gives" if is_known else "since the test split is the smaller one"
+    expected = f"at most about {most:,.0f} of the {test + training:,} records, {why}"
     return [Finding("split-sizes", TEST, expected, f"{test:,}", level=WARNING)]

@@ -118,14 +118,14 @@ def _mask_tests(counts: RecordCounts, rules: RecordRules) -> Iterator[_Test]:
     draws = int(counts.shown.sum())
     expected: Numbers = np.array(expected_shares(rules.tokens)) * draws
     right = "{name} at {expected_share:.1%} of {draws:,} predictions"
-    found, slack = "{share:.2%} (a true fraction of {low:.2%} to {high:.2%})", slack_of(rules)
+    found, slack = "{share:.2%} (the true fraction is {low:.2%} to {high:.2%})", slack_of(rules)
     yield _Test("replacement-shares", right, found, counts.shown, expected, draws, len(SHOWN), SHOWN, slack=slack)
     seen, what = (counts.word_positions, "words drawn") if rules.whole_word else (counts.positions, "predictions")
     draws = int(seen.sum())
     if not draws:  # with whole words, also if it is unknown what a word is
         return
     expected = counts.expected_positions * (draws / counts.expected_positions.sum())  # the sums are equal except for rounding
-    right = f"{{expected:,.0f}} of {{draws:,}} {what} at position {{name}}, as at others"
+    right = f"{{expected:,.0f}} of {{draws:,}} {what} at position {{name}}, as at other positions"
     yield _Test("position-shares", right, "{seen:,}", seen, expected, draws, 2 * len(seen))
     # the last positions show nothing, since all predictions come before them
     sums = np.cumsum(seen)[:-3], np.cumsum(expected)[:-3]
@@ -202,21 +202,21 @@ def _order_tests(counts: RecordCounts, rules: RecordRules) -> Iterator[_Test]:
     For that, two records are compared with their segments exchanged, and pairs of neighbours with their members exchanged.
     """
     own, draws = int(counts.signs[kernel.OWN_B]), int(counts.signs[[kernel.OWN_B, kernel.OTHER_B]].sum())
-    right = "random B with as many tokens of their own A as of another, in at most half of {draws:,} cases"
-    found = "more of their own in {share:.1%}: labels are wrong, or B is no text of another document"
+    right = "random Bs that share more tokens with their own A than with another in at most half of {draws:,} cases"
+    found = "{share:.1%}: labels are wrong, or Bs are not from other documents"
     yield _Test("next-sentence-text", right, found, own, draws / 2, draws, level=rules.level_of_text, is_upper=True)
-    likenesses = ("tokens in common", "the same length", "the same first token")
+    likenesses = ("more tokens in common", "more similar lengths", "more similar first tokens")
     for what, wins in zip(likenesses, counts.wins.reshape(-1, 2), strict=True):
         draws = int(wins.sum())
-        right = f"records in random order: neighbours with {what} as often as others, in half of {{draws:,}} cases"
+        right = f"records in random order, in which neighbours have {what} than others in half of {{draws:,}} cases"
         yield _Test("record-order", right, "{share:.1%}", wins[0], draws / 2, draws, 3, level=WARNING, is_upper=True)
 
 
 def _continuation_test(counts: RecordCounts, rules: RecordRules) -> _Test:
     """Test whether Bs labelled random continue their As elsewhere in the text more often than exchanged Bs do."""
     own, draws = int(counts.continued[0]), int(counts.continued.sum())
-    right = "random B that continues its own A in other records as rarely as another's, in at most half of {draws:,} cases"
-    found = "its own in {share:.1%}: some labels are wrong"
+    right = "random Bs that continue their own A in other records more often than another's in at most half of {draws:,} cases"
+    found = "{share:.1%}: some labels are wrong"
     return _Test("next-sentence-text", right, found, own, draws / 2, draws, level=rules.level_of_text, is_upper=True)
 
 
@@ -224,7 +224,7 @@ def _length_tests(counts: RecordCounts, expected: Expected) -> Iterator[_Test]:
     seq, shorter = len(counts.lengths) - 1, expected.fractions[-1]
     short, records, (least, most) = shorter.hits, shorter.draws, shorter.expected
     if short < least * records:  # none, which `least` has judged
-        right = f"some records shorter than {seq} tokens, from the ends of documents"
+        right = f"some records shorter than {seq} tokens, since documents end"
         yield _Test("short-share", right, "{share:.1%} of {draws:,}", short, records, records, level=WARNING)
     right = f"at most about {most:.0%} of records shorter than {seq} tokens; much of the rest is padding"
     yield _Test("short-share", right, "{share:.1%} of {draws:,}", short, most * records, records, level=WARNING, is_upper=True)

@@ -49,7 +49,7 @@ def _answer_faults(examples: SquadExamples, *, squad_2: bool) -> Iterator[Fault]
     yield "impossible", "is_impossible 0 or 1", ~np.isin(impossible, (0, 1)), impossible
     yield "impossible", "positions 0 where is_impossible is 1", (impossible == 1) & ~none, positions
     if not squad_2:
-        yield "impossible", "is_impossible 0, as all of SQuAD 1.1", impossible == 1, impossible
+        yield "impossible", "is_impossible 0, as in all of SQuAD 1.1", impossible == 1, impossible
 
 
 def _label_faults(examples: ClassificationExamples | RegressionExamples, classes: int | None) -> Iterator[Fault]:

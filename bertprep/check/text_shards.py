@@ -75,8 +75,8 @@ def compare_texts(outcomes: Sequence[Outcome]) -> None:
             text = entry.get("text", {})
             expected, found = crc32c_of.get(str(text.get("name"))), text.get("crc32c")
             if expected not in (None, found):
-                right = f"to be made of {text['name']} as it is now, crc32c {expected}"
-                wrong = f"crc32c {found[:16]}, as {MANIFEST} says"
+                right = f"to be made from {text['name']} as it is now, crc32c {expected}"
+                wrong = f"crc32c {found[:16]}, as {MANIFEST} lists"
                 outcome.findings.insert(0, Finding("text-changed", name, right, wrong))
 
 
@@ -89,7 +89,7 @@ def check_text(file: CheckedFile) -> None:
         file.add("unreadable", "a text file", found)
         return
     if not text:
-        file.add("empty-file", "documents, one sentence a line", "a file of 0 bytes")
+        file.add("empty-file", "documents, one sentence per line", "a file of 0 bytes")
         return
     digests, lines, sentences = bytearray(), [], []
     line, start = 1, 0

@@ -87,7 +87,7 @@ def _check_shard(tokenizer: TokenizerInfo | None, has_documents: bool, eod: int 
     if words is not None:
         _check_documents(file, shard, words)
     elif not file.entries and not shard.has_sentences:
-        found = f"one in each of its {file.records:,} documents; only create --pairs none takes them"
+        found = f"one in each of its {file.records:,} documents; only create --pairs none accepts them"
         file.add("no-sentences", "a sequence for each sentence", found, level=WARNING)
 
 
@@ -116,7 +116,7 @@ def _check_ids(file: CheckedFile, tokens: NDArray[Any], starts: Ints, tokenizer:
         is_special[starts[1:] - 1] = tokens[starts[1:] - 1] != eod
     for code, expected, is_wrong in (
         ("id-range", f"ids from 0 to {width - 1:,}, those of the tokenizer", (tokens < 0) | (tokens >= width)),
-        ("special-token", "tokens of text alone" + ("" if eod is None else f", and {eod} at the end"), is_special),
+        ("special-token", "only tokens of text" + ("" if eod is None else f", and {eod} at the end"), is_special),
     ):
         wrong = np.flatnonzero(is_wrong)
         if wrong.size:

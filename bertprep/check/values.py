@@ -139,7 +139,7 @@ def _padding(texts: Texts) -> Iterator[Rule]:
     is_uneven = (texts.mask != 0) != texts.is_text
     is_uneven[:, -1] |= texts.lengths == 0
     yield Rule("padding", "input_mask 1 for the text, then 0 to the end", found, is_uneven, texts.mask)
-    expected = f"input_ids {f'{pad}, the number of [PAD],' if pad else 0} after the {{length}} tokens of text"
+    expected = f"input_ids {f'{pad}, the id of [PAD],' if pad else 0} after the {{length}} tokens of text"
     yield Rule("padding", expected, found, (texts.ids != pad) & texts.is_padding, texts.ids)
     expected = "segment_ids 0 after the {length} tokens of text"
     yield Rule("padding", expected, found, texts.is_b & texts.is_padding, texts.segments)
@@ -225,7 +225,7 @@ def _predictions(texts: Texts) -> Iterator[Rule]:
 
     is_left = ~texts.is_prediction
     is_uneven = (texts.weights != 0.0) & is_left
-    found = "another at index {at} after {predictions} ones"
+    found = "another value at index {at}, after {predictions} ones"
     yield Rule("weights", "masked_lm_weights 1, then 0 to the end", found, is_uneven)
     left = np.where(positions != 0, positions, labels)
     expected = "positions and labels 0 after the {predictions} predictions with weight 1"
@@ -285,6 +285,6 @@ def find_unlikely(texts: Texts, is_valid: Flags) -> Iterator[Rule]:
         is_misplaced[:, 0] = False
         if is_misplaced.any():
             is_misplaced &= texts.is_text & is_valid[:, None]
-        expected = "## tokens after a part of their word only"
+        expected = "## tokens only after another part of their word"
         found, level = "token {value} at position {at}, after punctuation or [UNK]", texts.rules.level_of_text
         yield Rule("word-pieces", expected, found, is_misplaced, texts.tokens, level=level, leaves_out=False)

@@ -207,7 +207,7 @@ def test_a_large_test_split_is_found() -> None:
     own = {"test_fraction": 0.0, "test_shards": 1}  # a test split that the user gave
     assert judge_split_sizes([files[0], CheckedFile("b", "test", records=3999)], own, 2000) == []
     (finding,) = judge_split_sizes([files[0], CheckedFile("b", "test", records=4001)], own, 2000)
-    assert finding.expected.endswith("as a test split is the smaller one")
+    assert finding.expected.endswith("since the test split is the smaller one")
 
 
 def test_the_given_vocabulary_replaces_the_folders_own(made: Path, tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ def test_a_planted_fault_is_found(
     assert found[0].record in (0, 1, 2, 3, 4)
 
 
-@pytest.mark.parametrize(("version", "expected"), [("1.1", ["is_impossible 0, as all of SQuAD 1.1"]), ("2.0", [])])
+@pytest.mark.parametrize(("version", "expected"), [("1.1", ["is_impossible 0, as in all of SQuAD 1.1"]), ("2.0", [])])
 def test_an_impossible_question_of_squad_1_is_found(version: str, expected: list[str], tmp_path: Path) -> None:
     folder = write_set(tmp_path / "set", *parts(SquadExamples), made_with={"task": "squad", "version": version})
     assert [finding.expected for finding in findings_of(folder) if finding.code == "impossible"] == 2 * expected

@@ -75,7 +75,7 @@ def test_a_valid_record() -> None:
         (
             "masked_lm_weights",
             [1.0, 1.0, 0.5],
-            "weights: masked_lm_weights 1, then 0 to the end, found another at index 2 after 2 ones",
+            "weights: masked_lm_weights 1, then 0 to the end, found another value at index 2, after 2 ones",
         ),
         (
             "masked_lm_ids",

@@ -320,10 +320,10 @@ def test_damaged_files_are_removed_and_made_again(copy: Path, capsys: pytest.Cap
     of_file = {name: [line for line in said.out.splitlines() if f": {name}" in line] for name in (flipped, short)}
     blake3 = r"blake3 [0-9a-f]{16}\.\.\."
     assert re.search(
-        rf"{flipped}: expected {blake3}, as manifest.json says, found {blake3}; the file was rem", of_file[flipped][0]
+        rf"{flipped}: expected {blake3}, as manifest.json lists, found {blake3}; the file was rem", of_file[flipped][0]
     )
     assert re.search(
-        rf"{short}: expected [\d,]+ bytes, as manifest\.json says, found 5; the file was removed", of_file[short][0]
+        rf"{short}: expected [\d,]+ bytes, as manifest\.json lists, found 5; the file was removed", of_file[short][0]
     )
     for lines in of_file.values():
         assert all(line.startswith("error: file-changed: ") for line in lines[:1])
@@ -394,7 +394,7 @@ def test_padding_must_be_the_number_of_pad(golden_corpus: Path, tmp_path: Path) 
         assert padding_of(valid) == []
         (found,) = padding_of(changed(ids))
         assert (found.level, found.record, found.found) == ("error", padded[0], f"0 at position {length}")
-        assert found.expected == f"input_ids 4, the number of [PAD], after the {length} tokens of text"
+        assert found.expected == f"input_ids 4, the id of [PAD], after the {length} tokens of text"
         assert found.count == (len(padded) if known_by else 3)
         if known_by:
             (tmp_path / "set/ofrecord" / known_by).unlink()

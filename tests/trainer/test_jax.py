@@ -77,7 +77,7 @@ def test_fused_attention_has_the_lengths_of_the_rows(monkeypatch: pytest.MonkeyP
 
 
 def test_more_devices_than_there_are_is_an_error() -> None:
-    with pytest.raises(UsageError, match=r"--devices 64: .* there are 4"):
+    with pytest.raises(UsageError, match=r"--devices 64: .* they have 4"):
         open_engine(EngineSettings(engine="jax", devices=64))
 
 

@@ -181,7 +181,7 @@ def test_a_phase_of_a_recipe_has_its_length_and_masks(tokens: Path, capsys: pyte
         assert (found.model.max_position_embeddings, found.model.vocab_size) == (seq, INFO.width)
     printed = capsys.readouterr().err
     assert "--recipe mmbert: phase 1 of 3: --seq 1024 " in printed
-    assert "of 1024 tokens an epoch, 30% masked anew in each" in printed
+    assert "of 1024 tokens per epoch, 30% masked anew in each" in printed
     found = plan(f"{line} --seq 32 --mask-as 1,0,0 --whole-word")
     assert found.data.records.settings["mask_as"] == (1, 0, 0)  # type: ignore[union-attr]
     assert "15% masked anew in each (--mask-as 1,0,0), whole words" in capsys.readouterr().err

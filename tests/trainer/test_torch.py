@@ -100,7 +100,7 @@ def test_the_death_of_a_devices_process_is_a_line(workdir: Path, tmp_path: Path)
     os.kill(process, signal.SIGKILL)
     last = finish(run, status=1).splitlines()[-1]
     assert last == (
-        f"trainer: error: device 2 of this host: its process {process} has ended; start the run again, it resumes from the "
+        f"trainer: error: device 2 of this host: its process {process} has ended; start the run again; it resumes from the "
         "newest checkpoint"
     )
 
@@ -125,7 +125,7 @@ def test_hosts_with_different_numbers_of_devices_are_refused(workdir: Path, tmp_
         for rank, devices in enumerate("21")
     ]
     for run, devices in zip(runs, "21", strict=True):
-        message = f"--devices {devices}: each host needs so many, but the hosts have 2, 1"
+        message = f"--devices {devices}: each host must have this many devices, but they have 2, 1"
         assert message in finish(run, status=2).splitlines()[-1]
 
 

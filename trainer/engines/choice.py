@@ -52,7 +52,7 @@ def choose_execution(settings: EngineSettings, processors: Sequence[Processor]) 
 def check_gpus(settings: EngineSettings, gpus: int) -> None:
     """Raise `UsageError` if a host has GPUs, but fewer than `--devices`."""
     if gpus and (settings.devices or 0) > gpus:
-        raise UsageError(f"--devices {settings.devices}: this host has {gpus} GPUs")
+        raise UsageError(f"--devices {settings.devices}: this host has {gpus} GPUs; leave --devices out to use all of them")
 
 
 _LAUNCHER = "python -m oneflow.distributed.launch --nproc_per_node N -m trainer"

@@ -375,7 +375,9 @@ def _find_devices(settings: EngineSettings) -> list[list[Any]]:
     counts = [len(devices) for devices in by_process]
     count = settings.devices or (1 if found[0].platform == "cpu" else max(counts))
     if min(counts) < count:
-        raise UsageError(f"--devices {count}: each host needs so many, but the hosts have {', '.join(map(str, counts))}")
+        raise UsageError(
+            f"--devices {count}: each host must have this many devices, but they have {', '.join(map(str, counts))}"
+        )
     return [devices[:count] for devices in by_process]
 
 

@@ -114,7 +114,7 @@ class Workers:
                     reported.append(pipe.recv())
             except (EOFError, OSError):
                 return BertprepError(
-                    f"device {number} of this host: its process {process.pid} has ended; start the run again, it resumes from "
+                    f"device {number} of this host: its process {process.pid} has ended; start the run again; it resumes from "
                     "the newest checkpoint"
                 )
         return RuntimeError(reported[0]) if reported else error
@@ -146,7 +146,9 @@ def _connect(settings: EngineSettings, devices: int, serve: Callable[..., Any]) 
     store = _store(host, port, is_first=rank == 0)
     counts = _agree(store, rank, devices, max(1, len(settings.hosts)))
     if min(counts) < max(counts):
-        raise UsageError(f"--devices {devices}: each host needs so many, but the hosts have {', '.join(map(str, counts))}")
+        raise UsageError(
+            f"--devices {devices}: each host must have this many devices, but they have {', '.join(map(str, counts))}"
+        )
     addresses = [Address(host, store.port, rank * devices + number, sum(counts), number) for number in range(devices)]
     workers = Workers(addresses[1:], serve, settings)
     return _enter(store, addresses[0]), workers
