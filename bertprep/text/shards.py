@@ -129,10 +129,13 @@ class _Steps:
         ledger = Ledger(folder=folder, kind=MAPPED_TEXT, made_with={"rules": 1}, versions=versions)
         ledgers = dict.fromkeys(tasks[0].files, ledger)
         workers = workers or self.workers
-        step = Job(maker, ledgers, tasks)
+        step = Job(maker, ledgers, tasks, is_step=True)
         made = step.run(self.part, workers, self.reporter)
         if not made.is_complete:
-            self.reporter.message(f"{folder}: part {self.part} makes the files that other parts have not made yet")
+            self.reporter.message(
+                f"{maker.label}: every part needs all of the prepared text, so part {self.part} also prepares what the other "
+                "parts have not prepared yet"
+            )
             made = step.run(None, workers, self.reporter)
         return {str(folder / name): entry for name, entry in made.manifest.files.items()}
 

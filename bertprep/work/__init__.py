@@ -1,1 +1,1 @@
-"""The work of all commands: tasks, the loop over them, what is finished, and where every file is."""
+"""The work that all commands share: the loop over tasks, which files are finished, and where every file is."""

@@ -1,6 +1,6 @@
 """Find the one complete data set that a path stands for, for the trainer, `convert` and readers.
 
-Other tools' folders may hold several; then one is chosen by a rule that a note states, or an error lists them.
+A folder may contain several. Then one is chosen by a rule, and a note says which, or an error says which there are.
 """
 
 from __future__ import annotations
@@ -24,38 +24,38 @@ _FORMATS = (*RECORD_FORMATS, TOKENS)
 def find_records(path: Path, prefer: Sequence[str] = ()) -> DataSet:
     """Return the one finished, complete data set of records in a file or folder.
 
-    Of several formats the first in `prefer` is taken. Raises `UsageError` for none or several, `BertprepError` for a corrupt
-    manifest, a missing file or an unfinished run.
+    If a folder has several formats, the first that `prefer` names is taken. Raises `UsageError` if there is no data set or more
+    than one, `BertprepError` for a corrupt manifest, a missing file or an unfinished folder.
     """
     sets = find_data_sets([path])
     found = [each for each in sets if each.content == RECORDS]
     if not found:
-        raise UsageError(f"{path}: holds {_describe(sets[0])}")
+        raise UsageError(f"{path}: has {_describe(sets[0])}")
     return _complete(path, *_choose(path, found, prefer))
 
 
 def _describe(data_set: DataSet) -> str:
-    """Describe a data set that is not records, and name the command that reads it."""
+    """Return for an error what a data set that is not records is, and what reads it."""
     if data_set.has_documents:
         return (
             f"{TOKEN_SHARDS} of whole documents, expected records; bertprep.TokenDataset and the trainer read these as they "
-            "are, and bertprep convert --to mds --seq N makes MDS of them"
+            "are, and bertprep convert --to mds --seq N converts them to MDS"
         )
     if data_set.content == MDS:
         return f"{MDS}, expected records; mosaicml-streaming reads it"
-    return f"{data_set.content}, expected records; bertprep create makes records of {data_set.content}"
+    return f"{data_set.content}, expected records; make records from them with bertprep create"
 
 
 def find_token_shards(paths: Sequence[Path], *, any_tokenizer: bool = False) -> DataSet:
-    """Return as `find_records` does the token shards that paths name: `files` are their .bin, by split.
+    """Return the token shards that paths name, with the rules of `find_records`; `files` are their .bin files.
 
-    Those of documents, made with --tokenizer, are refused unless `any_tokenizer`.
+    Token shards of whole documents, made with --tokenizer, are refused unless `any_tokenizer`.
     """
     sets = find_data_sets(paths)
     found = [each for each in sets if each.content == TOKEN_SHARDS]
     if not found:
         raise UsageError(
-            f"{paths[0]}: holds {sets[0].content}, expected token shards; bertprep tokenize makes them of text shards"
+            f"{paths[0]}: has {sets[0].content}, expected token shards; bertprep tokenize makes them from text shards"
         )
     if len(paths) > 1 and len(found) < len(sets):
         other = next(each for each in sets if each.content != TOKEN_SHARDS)
@@ -67,29 +67,30 @@ def find_token_shards(paths: Sequence[Path], *, any_tokenizer: bool = False) -> 
     chosen = _complete(paths[0], *_choose(paths[0], found, ()))
     if chosen.manifest and chosen.manifest.tokenizer and not any_tokenizer:
         raise UsageError(
-            f"{chosen.folder}: holds whole documents, made with --tokenizer, expected token shards of sentences; "
-            "bertprep.TokenDataset reads these, and bertprep tokenize without --tokenizer makes the others"
+            f"{chosen.folder}: has token shards of whole documents, made with --tokenizer, expected those of sentences; make "
+            "them with bertprep tokenize without --tokenizer, or read these with bertprep.TokenDataset"
         )
     return chosen
 
 
 def find_training_records(path: Path, prefer: Sequence[str] = ()) -> DataSet:
-    """As `find_records`; the folder of a training split stands for its whole data set, test split included."""
+    """Return a data set as `find_records` does. The folder of a training split stands for the data set with its test split."""
     found = find_records(path, prefer)
     return found if path.is_file() or found.is_whole or found.splits != [TRAINING] else find_records(found.folder)
 
 
 def find_training_tokens(path: Path) -> DataSet:
-    """Return as `find_training_records` does the data set of token shards."""
+    """Return a data set of token shards, with the rules of `find_training_records`."""
     found = find_token_shards([path], any_tokenizer=True)
     is_all = path.is_file() or found.is_whole or found.splits != [TRAINING]
     return found if is_all else find_token_shards([found.folder], any_tokenizer=True)
 
 
 def _choose(path: Path, found: Sequence[DataSet], prefer: Sequence[str]) -> tuple[DataSet, tuple[str, ...]]:
-    """Return the data set that a path stands for, and a note where that is not plain; raises `UsageError` for several.
+    """Return the data set that a path stands for, and a note if the choice is not obvious.
 
-    It is the folder's own, else that of a format, which `--output DIR` puts in DIR/FORMAT, else the only one below.
+    It is the folder's own, else the one in DIR/FORMAT, where `--output DIR` puts it, else the only one below. Raises
+    `UsageError` if several are equal.
     """
     own = [each for each in found if each.folder == path or not each.is_whole]
     formats = {each.folder.name: each for each in found if each.folder.parent == path and each.folder.name in _FORMATS}
@@ -99,21 +100,23 @@ def _choose(path: Path, found: Sequence[DataSet], prefer: Sequence[str]) -> tupl
     if len(candidates) > 1 and formats:
         names = [name for name in _FORMATS if name in formats]
         listed = " and ".join(f"{name}/" for name in names)
-        raise UsageError(f"{path}: holds {listed}; name one, such as {path / names[0]}")
+        raise UsageError(f"{path}: has several formats, {listed}; name one, such as {path / names[0]}")
     if len(candidates) > 1:
-        raise UsageError(f"{path}: holds {len(found):,} data sets; name one, such as {chosen.folder}")
+        raise UsageError(f"{path}: has {len(found):,} data sets; name one, such as {chosen.folder}")
     others = [each for each in found if each is not chosen and each not in formats.values()]
     if others:
-        return chosen, (f"{chosen.folder}: using it alone, without the data sets below {path}, such as {others[0].folder}",)
+        return chosen, (
+            f"{chosen.folder}: only this data set is used, not the others below {path}, such as {others[0].folder}",
+        )
     if own or formats:
         return chosen, ()
     return chosen, (f"{path}: using the records in {chosen.folder}",)
 
 
 def _complete(path: Path, chosen: DataSet, notes: tuple[str, ...]) -> DataSet:
-    """Return the files of a data set that are to be read; raises `BertprepError` where one is missing.
+    """Return a data set with only the files to read: those that its manifest lists, or else those in a split, if there is one.
 
-    They are those that the manifest lists; without a manifest those in a split, if any is. A single file is read as it is.
+    A file that is named itself is read as it is. Raises `BertprepError` if a listed file is missing.
     """
     if chosen.problem:
         raise chosen.problem
@@ -133,12 +136,12 @@ def _complete(path: Path, chosen: DataSet, notes: tuple[str, ...]) -> DataSet:
 
 
 def _check_listed(chosen: DataSet, manifest: Manifest) -> list[str]:
-    """Return the files that the manifest lists, of the chosen splits; raises `BertprepError` where one is missing."""
+    """Return the files of the chosen splits that the manifest lists. Raises `BertprepError` if one is missing."""
     listed = [name for name in manifest.files if chosen.is_whole or split_of(name) in chosen.splits]
     there = sizes_of(chosen.folder, listed)
     for name in in_order(listed):
         if name not in there:
             raise BertprepError(
-                f"{chosen.folder / name}: is missing, {chosen.folder / MANIFEST} lists it; make the folder again"
+                f"{chosen.folder / name}: is missing, but {chosen.folder / MANIFEST} lists it; make the folder again"
             )
     return listed

@@ -1,8 +1,8 @@
-"""A data set: files of one kind under one folder, each in a split or in none, with the metadata of their manifest.
+"""A data set: files of one kind below one folder, each in a split or in none, with their manifest.
 
-A split has a name of its own, that of its folder or file (`validation/x.tfrecord`, `train-00000-of-00002.parquet`), and a
-role, training or test, which `SPLIT_NAMES` gives. Where several have the role of the test split, `test` is it, else the first
-by name; the others are left out, until they are named.
+A split has a name, from its folder or file (`validation/x.tfrecord`, `train-00000-of-00002.parquet`), and a role, training or
+test, from `SPLIT_NAMES`. If several splits have the role of a test split, `test` is used, else the first by name; the others
+are left out unless the user names them.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ _CORPUS_FILE = re.compile(rf"(.+)_({'|'.join(SPLITS)})_\d+\.(tfrecord|arrow|parq
 
 @dataclass(frozen=True)
 class DataSet:
-    """Files of one data set; `files` maps names, relative to the folder, to splits, training first.
+    """The files of one data set: `files` maps their names, relative to the folder, to splits, training first.
 
-    `manifest` uses the same names, relative to `folder`; it is None if there is none or it is unusable, which `problem`
-    explains. `notes` are lines about skipped files.
+    `manifest` uses the same names. It is None if there is none, or if it is unusable, which `problem` explains. `notes` are
+    lines about skipped files.
     """
 
     folder: Path
-    content: str  # RECORDS of any kind, TEXT_SHARDS, MDS, or TOKEN_SHARDS, whose files are the .bin alone
+    content: str  # RECORDS of any kind, TEXT_SHARDS, MDS, or TOKEN_SHARDS, whose files are only the .bin
     files: dict[str, str]
     manifest: Manifest | None = None
     problem: BertprepError | None = None
-    is_unfinished: bool = False  # a run that makes it was stopped, or is working
+    is_unfinished: bool = False  # a run that makes it was stopped, or is at work
     vocabulary: Path | None = None
-    is_whole: bool = True  # False where a split or single files of it were named
+    is_whole: bool = True  # False if the user named a split or files of it
     notes: tuple[str, ...] = ()
-    left_out: tuple[str, ...] = ()  # files of splits other than the test split that would be it too, such as validation/
+    left_out: tuple[str, ...] = ()  # files of further test splits, such as validation/
 
     @cached_property
     def has_documents(self) -> bool:
-        """Whether it is token shards of whole documents; those without a manifest have a .words next to them."""
+        """Whether it is token shards of whole documents. Without a manifest, these are known by a .words file."""
         if self.content != TOKEN_SHARDS:
             return False
         if self.manifest:
@@ -68,11 +68,11 @@ class DataSet:
 
     @property
     def split_names(self) -> list[str]:
-        """The splits as their folders or files call them, those left out too; none where there are no splits."""
+        """The names of the splits, from their folders or files, including those that are left out."""
         return list(dict.fromkeys(filter(None, map(own_split, (*self.files, *self.left_out)))))
 
     def named(self, split: str) -> list[Path]:
-        """Return the files of a split (`train` and `training` are the same); all files are `train` if there are no splits."""
+        """Return the files of a split, given by name; `train` and `training` are the same. Without splits, all are `train`."""
         names = self.split_names
         if split in (TRAIN, TRAINING) and (not names or not self.is_whole):
             return [self.folder / name for name in self.files]
@@ -83,53 +83,53 @@ class DataSet:
 
     @property
     def splits(self) -> list[str]:
-        """The splits that have files, training first; "" for files in none."""
+        """The roles of the splits that have files, training first; "" for files in no split."""
         return sorted(set(self.files.values()), key=split_order)
 
     @property
     def format(self) -> RecordFormat | None:
-        """The format of the first file, None where there is none or it has neither."""
+        """The format of the first file that has one, or None."""
         return next((sniff_format(self.folder / name) for name in self.files), None)
 
     @property
     def modified_ns(self) -> int:
-        """When it was finished, or where no manifest tells, when a file came to the folder."""
+        """When it was finished, or, without a manifest, when its folder last changed."""
         manifest = self.folder / MANIFEST
         return (manifest if manifest.is_file() else self.folder).stat().st_mtime_ns
 
     @property
     def corpus(self) -> str:
-        """The name of the corpus, from the manifest or the names of the files, or else "corpus"."""
+        """The name of the corpus, from the manifest or the names of the files, else "corpus"."""
         if self.manifest and "corpus" in self.manifest.made_with:
             return str(self.manifest.made_with["corpus"])
         matched = _CORPUS_FILE.fullmatch(Path(next(iter(self.files))).name)
         return matched[1] if matched and CORPUS.holds(matched[1]) else "corpus"
 
     def paths(self, split: str) -> list[Path]:
-        """Return the files of a split (`train` and `training` are the same); without splits all files are training data."""
+        """Return the files of a split, given by role; `train` and `training` are the same. Without splits, all are training."""
         split = TRAINING if split == TRAIN else split
         has_no_splits = not self.is_whole or self.splits == [""]
         return [self.folder / name for name, of in self.files.items() if (TRAINING if has_no_splits else of) == split]
 
     @property
     def second_tests(self) -> list[str]:
-        """The splits that are left out, as their folders or files call them."""
+        """The names of the splits that are left out."""
         return list(dict.fromkeys(map(own_split, self.left_out)))
 
     def second_test(self, split: str) -> DataSet:
-        """Return one of the splits that are left out, as the test split of a data set of its own."""
+        """Return a split that is left out as a data set of its own, in which it is the test split."""
         files = {name: TEST for name in self.left_out if own_split(name) == split}
         return replace(self, files=files, left_out=(), is_whole=False)
 
     def without_second_tests(self) -> DataSet:
-        """Return the data set with one test split: the files of others are left out, with a note of each."""
+        """Return the data set with only one test split. The others are left out, with a note for each."""
         tests = sorted({own_split(name) for name, split in self.files.items() if split == TEST})
         if len(tests) < 2:
             return self
         kept = TEST if TEST in tests else tests[0]
         seconds = {own: [name for name in self.files if own_split(name) == own] for own in tests if own != kept}
         notes = [
-            f"{self.folder / (own if '/' in names[0] else names[0])}: left out, {kept} is the test split; name it by itself"
+            f"{self.folder / (own if '/' in names[0] else names[0])}: left out, {kept} is the test split; name it to read it"
             for own, names in seconds.items()
         ]
         left_out = tuple(chain.from_iterable(seconds.values()))
@@ -137,24 +137,24 @@ class DataSet:
         return replace(self, files=files, left_out=left_out, notes=(*self.notes, *notes))
 
     def by_itself(self) -> DataSet:
-        """Return the split or the files that were named, as a folder without splits or a manifest."""
+        """Return the split or the files that the user named as a data set without splits and without a manifest."""
         folder = (self.folder / next(iter(self.files))).parent
         return replace(self, folder=folder, files={Path(name).name: "" for name in self.files}, manifest=None)
 
 
 def find_split(split: str, names: Iterable[str]) -> str | None:
-    """Return the split with this name or its synonym; None if there is none.
+    """Return the one of `names` that is the split, or a synonym of it; None if there is none.
 
     >>> [find_split(split, ["training", "dev"]) for split in ("train", "test", "validation")]
     ['training', 'dev', None]
     """
-    others = {TRAIN: TRAINING, TRAINING: TRAIN, TEST: DEV}  # a task's dev/ is what evaluates
+    others = {TRAIN: TRAINING, TRAINING: TRAIN, TEST: DEV}  # a task is evaluated on its dev/
     there = set(names)
     return next((name for name in (split, others.get(split, split)) if name in there), None)
 
 
 def own_split(name: str) -> str:
-    """Return the split that a file's folder or own name contains; "" if neither has one.
+    """Return the name of the split that a file's folder or own name gives; "" if neither does.
 
     >>> [own_split(name) for name in ("eval/part-0", "train-00000-of-00002.parquet", "old/part-0", "part-0")]
     ['eval', 'train', '', '']
@@ -167,7 +167,7 @@ def own_split(name: str) -> str:
 
 
 def split_of(name: str) -> str:
-    """Return the split of a file by its role: training, test, or a further one of a fine-tuning task; "" for none.
+    """Return the role of a file's split: training, test, or another split of a fine-tuning task; "" for none.
 
     >>> [split_of(name) for name in ("eval/part-0", "train-00000-of-00002.parquet", "part-0")]
     ['test', 'training', '']
@@ -176,7 +176,7 @@ def split_of(name: str) -> str:
 
 
 def in_order(names: Iterable[str]) -> dict[str, str]:
-    """Return the files with their splits, training first, and in a split by their numbers."""
+    """Return name -> split for the files, training first, and within a split by number."""
     splits = {name: split_of(name) for name in names}
     return dict(sorted(splits.items(), key=lambda item: (split_order(item[1]), by_number(item[0]))))
 

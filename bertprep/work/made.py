@@ -1,6 +1,6 @@
-"""The result of a command: where its files are, what is in them, and the table of them that a user sees.
+"""The result of a command: where its files are, what they contain, and the table that a user sees.
 
-Shell and Python get the same lines: a command prints what `repr` shows.
+Shell and Python get the same lines: a command prints the `repr` of its result.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ _COLUMN_OF_COUNT = {
     "documents": "documents", "sentences": "sentences", "words": "words", "tokens": "tokens", "examples": "records",
     "samples": "rows",
 }  # fmt: skip
-"""What a manifest counts of a file, in the order of the columns -> the heading."""
+"""Count in a file's manifest entry -> heading of its column, in the order of the columns."""
 
 
 @dataclass(frozen=True, repr=False)
 class Made:
-    """What a command has made: the folder and the manifest of each format, such as "tfrecord", "tokens" or "text".
+    """The result of a command: the folder and the manifest of each format, such as "tfrecord", "tokens" or "text".
 
-    `made` shards (of records: files) were missing and `kept` ones existed; `seconds` are those of the command, with earlier
-    steps. The manifests list all files; where other parts of a run are not finished (`is_complete` is False), those that are
-    there.
+    `made` counts the shards (for records: files) that were made, `kept` those that existed; `seconds` is the time of the whole
+    command, with its earlier steps. The manifests list all files. If other parts are not finished, `is_complete` is False and
+    the manifests list only the files that exist.
     """
 
     folders: dict[str, Path]
@@ -49,31 +49,33 @@ class Made:
         return next(iter(self.manifests.values()))
 
     def since(self, started: float) -> Made:
-        """Return the result with the seconds since `time.monotonic()` was `started`: a command also counts what it prepared."""
+        """Return the result with the seconds since `started`, a value of `time.monotonic()`, to include earlier steps."""
         return replace(self, seconds=time.monotonic() - started)
 
     def rows(self) -> list[tuple[str, ...]]:
-        """Return a table: a heading, then for each format and split the files, what is counted in them, and megabytes."""
+        """Return a table: the headings, then for each format and split the number of files, the counts in them, and MB."""
         return files_table(self.manifests)
 
     def lines(self) -> list[str]:
-        """Return what a user wants to know: the table, how long it took, and where the files are."""
+        """Return the lines that a command prints: the table, how long it took, and where the files are."""
         return [*table_lines(self.rows()), self._how(), *(f"  {folder}" for folder in self.folders.values())]
 
     def _how(self) -> str:
         if self.made:
             kept = f", {self.kept:,} existed" if self.kept else ""
-            return f"made in {self.seconds:.1f} s{kept}:"
+            if self.is_complete:
+                return f"made in {self.seconds:.1f} s{kept}:"
+            return f"made this part in {self.seconds:.1f} s{kept}; the data is not complete until the other parts are made:"
         if self.is_complete:
             return "nothing to do, all files exist:"
-        return "nothing to do in this part, other parts are not finished:"
+        return "nothing to do in this part; the data is not complete until the other parts are made:"
 
     def __repr__(self) -> str:
         return "\n".join(self.lines())
 
 
 def files_table(manifests: Mapping[str, Manifest]) -> list[tuple[str, ...]]:
-    """Return the table of the files of these formats, without columns in which nothing is counted."""
+    """Return the table of the files of these formats, without columns that are empty."""
     rows = [
         {"format": name, "split": split, **_totals(manifest, entries)}
         for name, manifest in manifests.items()
@@ -85,7 +87,7 @@ def files_table(manifests: Mapping[str, Manifest]) -> list[tuple[str, ...]]:
 
 
 def _by_split(manifest: Manifest) -> dict[str, dict[str, dict[str, Any]]]:
-    """Return the files of each split, training first; token shards that are in no folder of a split are training data."""
+    """Return the files of each split, training first. Token shards outside of split folders are training data."""
     splits: dict[str, dict[str, dict[str, Any]]] = {}
     for name, entry in manifest.files.items():
         split = name.rpartition("/")[0]
@@ -96,7 +98,7 @@ def _by_split(manifest: Manifest) -> dict[str, dict[str, dict[str, Any]]]:
 
 
 def _totals(manifest: Manifest, entries: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """Return the cells of a row; a token shard is two or three files."""
+    """Return the cells of a row of the table. A token shard counts once, although it has two or three files."""
     first_files = [name for name in entries if manifest.kind != TOKEN_SHARDS or name.endswith(f".{TokenFile.BIN}")]
     totals = {"files" if manifest.kind in RECORD_KINDS else "shards": f"{len(first_files):,}"}
     for count, column in _COLUMN_OF_COUNT.items():

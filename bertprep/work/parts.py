@@ -1,7 +1,7 @@
-"""Parts of a run: which files one of many processes makes.
+"""Divide the files of a command among many processes or machines with --part I/N.
 
-Part I of N makes every N-th file from I on. No file depends on it, so parts may run in any order, at the same time, twice, and
-N may change.
+Part I of N makes every N-th file, beginning with file I. The content of a file does not depend on the part, so parts may run in
+any order, at the same time or twice, and N may change between runs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bertprep.options import MAX_NUMBER
 
 Item = TypeVar("Item")
 SLURM, KUBERNETES = "slurm", "kubernetes"
-_FORMS = f"expected I/N, such as 0/400, or {SLURM}, or {KUBERNETES}/N, or finish"
+_FORMS = f"expected I/N, such as 0/400 for the first of 400 parts, or {SLURM}, {KUBERNETES}/N or finish"
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Part:
 
 
 class Finish(Enum):
-    """In place of a part: make nothing, and write the manifest of what all parts have made."""
+    """The value of `--part finish`: make no files, but write the manifest of those that the parts have made."""
 
     FINISH = "finish"
 
@@ -52,7 +52,7 @@ FINISH: Literal[Finish.FINISH] = Finish.FINISH
 
 
 def read_part(text: str | Part | Finish | None, *, environment: Mapping[str, str] = os.environ) -> Part | Finish | None:
-    """Return the part of "3/400", "slurm" or "kubernetes/400", or `FINISH` of "finish".
+    """Return the part that "3/400", "slurm" or "kubernetes/400" names, or `FINISH` for "finish".
 
     >>> read_part("3/400")
     Part(index=3, count=400)
@@ -68,7 +68,7 @@ def read_part(text: str | Part | Finish | None, *, environment: Mapping[str, str
         return _of_slurm(environment)
     index, slash, count = text.partition("/")
     if slash and index == KUBERNETES:
-        index = str(_number(environment, "JOB_COMPLETION_INDEX", f"--part {text}: is for a Job of Kubernetes that is Indexed"))
+        index = str(_number(environment, "JOB_COMPLETION_INDEX", f"--part {text}: is for an Indexed Job of Kubernetes"))
     if not (re.fullmatch("[0-9]{1,13}", index) and re.fullmatch("[0-9]{1,13}", count)):
         raise UsageError(f"--part {text}: is not a part; {_FORMS}")
     return _checked(f"--part {text}", int(index), int(count))
@@ -76,7 +76,7 @@ def read_part(text: str | Part | Finish | None, *, environment: Mapping[str, str
 
 def _checked(name: str, index: int, count: int) -> Part:
     if not 1 <= count <= MAX_NUMBER:
-        raise UsageError(f"{name}: there must be at least 1 part and at most {MAX_NUMBER:,}")
+        raise UsageError(f"{name}: has {count:,} parts, expected 1 to {MAX_NUMBER:,}")
     if index >= count:
         numbers = "0/1" if count == 1 else f"0/{count} to {count - 1}/{count}"
         raise UsageError(f"{name}: there is no part {index} of {count}; parts are numbered from 0, {numbers}")
@@ -92,8 +92,8 @@ def _of_slurm(environment: Mapping[str, str]) -> Part:
     step, rest = divmod(last - first, count - 1) if count > 1 else (1, last - first)
     if rest or step < 1 or (one - first) % step:
         raise UsageError(
-            f"--part {SLURM}: the array's {count} ids from {first} to {last} have no common step; "
-            "give an array such as 0-399 or 1-399:2, of any size: it makes whatever is missing"
+            f"--part {SLURM}: the {count} ids of the array, {first} to {last}, are not evenly spaced; submit one such as 0-399 "
+            "or 1-399:2; if files exist already, a smaller array makes the missing ones"
         )
     return _checked(f"--part {SLURM} (SLURM_ARRAY_TASK_ID={one})", (one - first) // step, count)
 
@@ -101,7 +101,7 @@ def _of_slurm(environment: Mapping[str, str]) -> Part:
 def _number(environment: Mapping[str, str], name: str, what: str) -> int:
     value = environment.get(name)
     if value is None:
-        raise UsageError(f"{what}, and {name} is not set; give --part I/N")
+        raise UsageError(f"{what}, but {name} is not set; give --part I/N")
     if not re.fullmatch("[0-9]{1,13}", value):
-        raise UsageError(f"{what}, and {name}={value} is not a number; give --part I/N")
+        raise UsageError(f"{what}, but {name}={value} is not a number; give --part I/N")
     return int(value)

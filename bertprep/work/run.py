@@ -1,8 +1,8 @@
-"""The one loop of all commands: open the ledgers, make what is missing of a part's tasks, close what is complete.
+"""The loop that all commands share: open the ledgers, make the missing files of a part's tasks, close complete ledgers.
 
 A task is a name, its files and a picklable argument. A maker's `make` writes files atomically and returns their manifest
-entries. Workers create the completion markers, so a run that is killed anywhere resumes. Two runs of one request both make what
-is unfinished, and write the same bytes.
+entries. Workers create the completion markers, so a run that is killed anywhere resumes. Two runs of one request that overlap
+both make the missing files, with the same bytes.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from bertprep.work.manifest import MDS, TEXT_SHARDS, TOKEN_SHARDS, Manifest
 from bertprep.work.parts import FINISH, Finish, Part
 
 FAIL_AFTER = "BERTPREP_FAIL_AFTER"
-"""Environment variable for tests: "3 SIGKILL" kills the process right after its third file was finished."""
+"""An environment variable for tests: "3 SIGKILL" kills the process right after its third file is finished."""
 _FORMAT_OF_KIND = {TEXT_SHARDS: TEXT, TOKEN_SHARDS: TOKENS, MDS: MDS_FORMAT}
 
 
 @dataclass(frozen=True)
 class Task:
-    """`files` has the name of each file that the task makes, by the key of its ledger."""
+    """One unit of work; `files` maps the key of a ledger to the name of the file that the task makes for it."""
 
     name: str
     files: Mapping[str, str]
@@ -42,49 +42,52 @@ class Task:
 
 
 class Maker:
-    """What a command does with each of its tasks; pickled for workers that are not forked."""
+    """Makes the files of a task. Each command has its own subclass, which is pickled for workers that are not forked."""
 
     label = "make"
     things = "shards"
 
     def prepare(self) -> None:
-        """Load what all workers share, so that a forked worker has it at once."""
+        """Load what all workers share, so that forked workers need not load it again."""
 
     def warnings(self, todo: Sequence[Task]) -> Iterator[str]:  # noqa: ARG002 - of subclasses
-        """Yield warnings, where there is something to make."""
+        """Yield warnings about the tasks in `todo`; called only if there are any."""
         yield from ()
 
     def check(self, task: Task, folder: Path, entry: Entry) -> None:
-        """Raise `BertprepError` if a finished file was made from something else than what is there now."""
+        """Raise `BertprepError` if a finished file was made from other input than there is now."""
 
     def make(self, argument: Any, paths: Mapping[str, Path]) -> Mapping[str, Entry]:
-        """Write the files of a task that are missing, and return their entries by the key of their ledger."""
+        """Write the missing files of a task; return their manifest entries by the key of their ledger."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """Close what is open from one task to the next."""
+        """Close what stays open between tasks."""
 
     def amounts(self, entries: Sequence[Entry]) -> dict[str, float]:
-        """Return what to count of a task's files, by unit."""
+        """Return the amounts that progress shows for a task's files: unit -> number."""
         return {"MB": sum(entry["bytes"] for entry in entries) / 1e6}
 
 
 @dataclass(frozen=True)
 class Job:
-    """What a command makes: its tasks, their maker, and the ledgers of the output folders; `warnings` are printed first.
+    """The tasks of a command, their maker, and the ledgers of the output folders; `warnings` are printed first.
 
-    The ledgers are by the keys of `Task.files`: of records these are formats; the files of a token shard have one ledger.
+    `ledgers` has the keys of `Task.files`. For records a key is a format; all files of a token shard share one ledger. An
+    intermediate job (`is_step`) does not report files that other parts have not made.
     """
 
     maker: Maker
     ledgers: Mapping[str, Ledger]
     tasks: Sequence[Task]
     warnings: Sequence[str] = ()
+    is_step: bool = False
 
     def run(self, part: Part | Finish | None = None, workers: int = 1, reporter: Reporter = SILENT) -> Made:
-        """Make what is missing of a part's tasks, and close the complete ledgers.
+        """Make the missing files of a part's tasks, and close the ledgers that are complete.
 
-        Raises `BertprepError` for the first task that fails, other settings, and files that no other part will make.
+        Raises `BertprepError` for the first task that fails, for a folder of other settings, and for files that are still
+        missing although no other part will make them.
         """
         started = time.monotonic()
         for line in self.warnings:
@@ -101,7 +104,7 @@ class Job:
                 todo = [task for task in unfinished if task.files]
                 if part != FINISH:
                     self._make(todo, len(own), part, workers, reporter)
-                closed = {ledger: _close(ledger, of, part, reporter) for ledger, of in names.items()}
+                closed = {ledger: self._close(ledger, of, part, reporter) for ledger, of in names.items()}
         except BaseException:
             for ledger, of in names.items():
                 ledger.abandon(of)
@@ -117,7 +120,7 @@ class Job:
         )
 
     def _check(self, tasks: Sequence[Task], finished: Mapping[Ledger, Mapping[str, Entry]]) -> None:
-        """Raise `BertprepError` if a finished file was made from something else than what is there now."""
+        """Raise `BertprepError` if a finished file of these tasks was made from other input than there is now."""
         for task in tasks:
             for key, name in task.files.items():
                 ledger = self.ledgers[key]
@@ -125,7 +128,7 @@ class Job:
                     self.maker.check(task, ledger.folder, finished[ledger][name])
 
     def _unfinished(self, task: Task, finished: Mapping[Ledger, Mapping[str, Entry]]) -> Task:
-        """Return the task with the files that are missing."""
+        """Return the task with only those of its files that are missing."""
         missing = {key: name for key, name in task.files.items() if name not in finished[self.ledgers[key]]}
         return replace(task, files=missing)
 
@@ -137,9 +140,11 @@ class Job:
             maker.prepare()
             for line in maker.warnings(todo):
                 warn(line)
+        elif part and not all_of_part:
+            reporter.message(f"{maker.label}: nothing to do for part {part}, since there are fewer files than parts")
         else:
             of_part = f" of part {part}" if part else ""
-            how = "only sizes are compared; bertprep validate compares checksums"
+            how = "only sizes were compared; bertprep validate compares checksums"
             reporter.message(f"{maker.label}: all {all_of_part:,} {maker.things}{of_part} exist already ({how})")
         done = 0
         work = partial(_work, maker, self.ledgers)
@@ -154,9 +159,24 @@ class Job:
                     _fail_after(done)
                 shown.advance(1, **(maker.amounts(list(entries.values())) if entries else {}))
 
+    def _close(
+        self, ledger: Ledger, names: Collection[str], part: Part | Finish | None, reporter: Reporter
+    ) -> tuple[Manifest, list[str]]:
+        manifest, missing = ledger.close(names)
+        count = f"{len(missing):,} of {len(names):,} files"
+        if missing and (part is None or part is FINISH):
+            raise BertprepError(
+                f"{ledger.folder}: {count} are missing: {listed(missing)}; run the parts that have not finished, then --part "
+                "finish again, or run the command without --part, which makes all that is missing"
+            )
+        if missing and isinstance(part, Part) and not self.is_step:
+            others = f"run the other parts, from 0/{part.count} to {part.count - 1}/{part.count}"
+            reporter.message(f"{ledger.folder}: part {part} is done; {count} are still missing: {others}")
+        return manifest, missing
+
 
 def _format_of(key: str, ledger: Ledger) -> str:
-    """Return the name of a folder's format: of records the key of its ledger, of anything else that of its kind."""
+    """Return the format of a folder: for records the key of its ledger, for other files the name for their kind."""
     return _FORMAT_OF_KIND.get(ledger.kind, str(key))
 
 
@@ -168,22 +188,8 @@ def _work(maker: Maker, ledgers: Mapping[str, Ledger], task: Task) -> tuple[Mapp
     return task.files, entries
 
 
-def _close(
-    ledger: Ledger, names: Collection[str], part: Part | Finish | None, reporter: Reporter
-) -> tuple[Manifest, list[str]]:
-    manifest, missing = ledger.close(names)
-    count = f"{len(missing):,} of {len(names):,} files"
-    if missing and part in (None, FINISH):
-        raise BertprepError(
-            f"{ledger.folder}: {count} are missing: {listed(missing)}; run the parts that make them, then --part finish again"
-        )
-    if missing:
-        reporter.message(f"{ledger.folder}: part {part} is done; {count} are still missing, which other parts make")
-    return manifest, missing
-
-
 def _fail_after(done: int) -> None:
-    """Send this process a test's signal after so many files."""
+    """Send this process the signal that a test wants after its `done`-th file."""
     count, _, name = os.environ.get(FAIL_AFTER, "").partition(" ")
     if count == str(done):
         os.kill(os.getpid(), signal.Signals[name])

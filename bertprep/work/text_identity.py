@@ -1,6 +1,6 @@
-"""The text that files are made from: how their manifest names it, and whether it is the same text still.
+"""Identify the text that files are made from, so that a manifest can record it and a later run can see that it has changed.
 
-An entry has the name of the text shard, its size in bytes and its CRC-32C, which the tokenizer computes as it reads.
+A manifest entry has the name of the text shard, its size in bytes and its CRC-32C, which the tokenizer computes as it reads.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BLOCK_BYTES = 1 << 20
 
 
 def identify_text(*paths: Path) -> tuple[int, str]:
-    """Return the size in bytes and the CRC-32C, in hexadecimal, of a file, or of several one after the other."""
+    """Return the size in bytes and the CRC-32C, in hexadecimal, of one file or of the concatenation of several."""
     block = np.empty(_BLOCK_BYTES, np.uint8)
     size_bytes = crc32c = 0
     for path in paths:
@@ -32,17 +32,20 @@ def identify_text(*paths: Path) -> tuple[int, str]:
                     size_bytes += read
                     crc32c = kernels.load().checksum(crc32c, block, read)
         except OSError as error:
-            raise BertprepError(f"{path}: cannot be read: {error.strerror}; expected a text shard") from error
+            raise BertprepError(f"{path}: cannot be read as a text shard: {error.strerror}; make it again") from error
     return size_bytes, f"{crc32c:08x}"
 
 
 def text_entry(name: str, size_bytes: int, crc32c: str) -> dict[str, Any]:
-    """Return what the entry of a file says of its text."""
+    """Return the value of `text` in the manifest entry of a file."""
     return {"name": name, "bytes": size_bytes, "crc32c": crc32c}
 
 
 def check_text(path: Path, expected: Mapping[str, Any] | None, read: Mapping[str, Any]) -> None:
-    """Raise if the text that was read differs from the shards' manifest; one of 0.2.0, without CRC-32C, costs a sha256."""
+    """Raise `BertprepError` if the text that was read differs from the entry in the manifest of the text shards.
+
+    A manifest of bertprep 0.2.0 has no CRC-32C; then the file is read again for its sha256.
+    """
     if expected is None:
         return
     name = "crc32c" if "crc32c" in expected else SHA256
@@ -51,15 +54,15 @@ def check_text(path: Path, expected: Mapping[str, Any] | None, read: Mapping[str
         return
     raise BertprepError(
         f"{path}: {read['bytes']:,} bytes with {name} {found[:16]} were read, expected {expected['bytes']:,} with "
-        f"{expected[name][:16]}, as the {MANIFEST} of the text shards says; if this command finds the same again, remove the "
-        "corrupt shard with bertprep validate --remove-damaged, and make it again with bertprep shard"
+        f"{expected[name][:16]} as in the {MANIFEST} of the text shards; run the command again, and if this repeats, remove "
+        "the corrupt shard with bertprep validate --remove-damaged and make it again with bertprep shard"
     )
 
 
 def check_unchanged(folder: Path, made: Mapping[str, Any], text: str, size_bytes: int, crc32c: str) -> None:
-    """Raise if a folder was made of another text than the one that has this size and CRC-32C now."""
+    """Raise `BertprepError` if a folder was made from text of another size or CRC-32C."""
     if (size_bytes, crc32c) != (made["bytes"], made["crc32c"]):
         raise BertprepError(
-            f"{folder}: was made from {made['bytes']:,} bytes of text (crc32c {made['crc32c']}), and {text} has changed since: "
-            f"{size_bytes:,} bytes ({crc32c}); choose another --output, or remove this folder"
+            f"{folder}: was made from {made['bytes']:,} bytes of text (crc32c {made['crc32c']}), but {text} has changed since: "
+            f"it has {size_bytes:,} bytes ({crc32c}); choose another --output, or remove this folder"
         )

@@ -149,7 +149,9 @@ def test_text_that_is_not_that_of_its_manifest_is_refused(checksum: str, copy: P
         path.write_text(json.dumps(content))
     text = copy / "sharded/mine/training/mine_training_00000.txt"
     text.write_bytes(text.read_bytes().replace(b"e", b"a", 1))  # of the same size
-    said = rf"^{text}: [\d,]+ bytes with {checksum} \w+ were read, expected [\d,]+ with \w+, as the manifest.json of the text "
+    said = (
+        rf"^{text}: [\d,]+ bytes with {checksum} \w+ were read, expected [\d,]+ with \w+ as in the manifest.json of the text "
+    )
     with pytest.raises(BertprepError, match=said):
         make(copy)
     shutil.rmtree(copy / "tokens")
@@ -220,7 +222,7 @@ def test_records_of_tokens_of_another_tool(foreign: Path, copy: Path, tmp_path: 
     )
     path = next(foreign.glob("*.bin"))
     path.write_bytes(path.read_bytes()[::-1])
-    with pytest.raises(BertprepError, match=r"and .* has changed since"):
+    with pytest.raises(BertprepError, match=r"but .* has changed since"):
         create(inputs=[foreign], output=tmp_path / "a", vocab=VOCABULARY, **vars(SETTINGS))
 
 
@@ -251,9 +253,9 @@ def test_what_create_refuses(tokens: Path, tmp_path: Path) -> None:
         create(inputs=[tokens], output=tmp_path / "a", **vars(SETTINGS))
     with pytest.raises(UsageError, match="has token shards, and a forecast needs text; name the text"):
         bertprep.forecast(inputs=[tokens], output=tmp_path / "a", vocab=VOCABULARY)
-    with pytest.raises(UsageError, match="holds token shards, expected records; bertprep create makes records of token shards"):
+    with pytest.raises(UsageError, match="has token shards, expected records; make records from them with bertprep create"):
         find_records(tokens)
-    with pytest.raises(UsageError, match="holds text shards, expected token shards"):
+    with pytest.raises(UsageError, match="has text shards, expected token shards"):
         find_token_shards([tokens.parents[2] / "sharded"])
     assert not (tmp_path / "a").exists()
 

@@ -128,7 +128,7 @@ def test_validation_and_test_are_two_splits(
         with pytest.raises(UsageError, match=f"^{made}: has no split dev, it has train, (test, validation|validation, test)$"):
             load()
     assert main(["convert", str(made), str(tmp_path / "to"), "--workers", "1"]) == 0
-    assert ": left out, test is the test split; name it by itself\n" in capsys.readouterr().err
+    assert ": left out, test is the test split; name it to read it\n" in capsys.readouterr().err
     assert [len(RecordDataset(tmp_path / "to", split)) for split in ("train", "test")] == [3, 2]
 
 

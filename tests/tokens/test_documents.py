@@ -103,7 +103,9 @@ def test_a_vocabulary_is_refused_where_the_shards_have_a_tokenizer(tmp_path: Pat
 
 
 def test_sentences_are_asked_for_where_pairs_are_made(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"holds whole documents, made with --tokenizer, expected token shards of sentences"):
+    with pytest.raises(
+        UsageError, match=r"has token shards of whole documents, made with --tokenizer, expected those of sentences"
+    ):
         LiveExamples(write_set(tmp_path))
 
 

@@ -49,7 +49,7 @@ class Layout:
     note: str = ""
 
 
-SECOND_TEST = ": left out, test is the test split; name it by itself"
+SECOND_TEST = ": left out, test is the test split; name it to read it"
 UNKNOWN = "neither TFRecord, OFRecord, nor Arrow or Parquet of records; skipped"
 LAYOUTS = (
     Layout("ours", "training/c_training_00000.tfrecord test/c_test_00000.tfrecord MANIFEST.json VOCAB.txt",
@@ -71,7 +71,7 @@ LAYOUTS = (
     Layout("train, dev and test", "train/part-0 dev/part-0 test/part-0", "train/part-0", "test/part-0",
            note=f"dev{SECOND_TEST}"),
     Layout("validation and eval", "train/part-0 validation/part-0 eval/part-0", "train/part-0", "eval/part-0",
-           note="validation: left out, eval is the test split; name it by itself"),
+           note="validation: left out, eval is the test split; name it to read it"),
     Layout("the Hub's, with validation", "train-00000-of-00001.parquet test-00000-of-00001.parquet validation.parquet",
            "train-00000-of-00001.parquet", "test-00000-of-00001.parquet", note=f"validation.parquet{SECOND_TEST}"),
     Layout("train and validation", "train/a.tfrec validation/a.tfrec", "train/a.tfrec", "validation/a.tfrec"),
@@ -102,7 +102,7 @@ LAYOUTS = (
            note="left.tfrecord: is in no split; skipped"),
     Layout("a test split to train on", "training/part-0 test/part-0 test/part-1", "test/part-0 test/part-1", named="test"),
     Layout("records and data sets below", "part-0 old/part-0 old/more/part-0", "part-0",
-           note="using it alone, without the data sets below"),
+           note="only this data set is used, not the others below"),
     Layout("folders that are not searched", "a/part-0 a/.git/part-0 vocab/part-0 models/b/part-0 a/part-1.1a2b3c4d.tmp/part-0",
            "a/part-0", note="using the records in a"),
     Layout("TensorBoard's event files", "a/part-0 a/events.out.tfevents.173000000.HOST run/events.out.tfevents.173000000.HOST",
@@ -218,8 +218,8 @@ def test_a_split_that_is_named_by_itself_is_all_that_there_is_to_train_on(lay: C
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ("a/part-0 b/part-0", "holds 2 data sets; name one, such as a"),
-        ("tfrecord/a.tfrecord ofrecord/part-0", "holds tfrecord/ and ofrecord/; name one, such as tfrecord"),
+        ("a/part-0 b/part-0", "has 2 data sets; name one, such as a"),
+        ("tfrecord/a.tfrecord ofrecord/part-0", "has several formats, tfrecord/ and ofrecord/; name one, such as tfrecord"),
         (
             "NOTES.csv",
             r"holds no record files \(NOTES.csv is neither TFRecord, OFRecord, nor Arrow or Parquet of records\); name a .*",
@@ -283,10 +283,10 @@ def test_only_files_of_the_split_that_is_named_need_to_be_there(lay: Callable[[s
     lay("training/part-0 training/part-1 test/part-0 MANIFEST.json")
     Path("test/part-0").unlink()
     assert list(find_records(Path("training")).files) == ["training/part-0", "training/part-1"]
-    with pytest.raises(BertprepError, match=r"^test/part-0: is missing, manifest.json lists it"):
+    with pytest.raises(BertprepError, match=r"^test/part-0: is missing, but manifest.json lists it"):
         find_records(Path())
     Path("training/part-1").unlink()
-    with pytest.raises(BertprepError, match=r"^training/part-1: is missing, manifest.json lists it"):
+    with pytest.raises(BertprepError, match=r"^training/part-1: is missing, but manifest.json lists it"):
         find_records(Path("training"))
 
 

@@ -1,6 +1,7 @@
 """The result of a command: what Python shows of it is what the shell prints."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,9 @@ def test_a_token_shard_of_several_files_is_one_shard_of_training_data() -> None:
 
 def test_a_result_of_which_nothing_is_made_yet_has_no_table() -> None:
     made = Made({"text": Path("t")}, {"text": Manifest(TEXT_SHARDS, {}, {})}, made=0, kept=0, seconds=0, is_complete=False)
-    assert repr(made) == "nothing to do in this part, other parts are not finished:\n  t"
+    unfinished = "the data is not complete until the other parts are made:\n  t"
+    assert repr(made) == f"nothing to do in this part; {unfinished}"
+    assert repr(replace(made, made=2, seconds=1.26)) == f"made this part in 1.3 s; {unfinished}"
 
 
 def test_the_shell_prints_what_python_shows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
