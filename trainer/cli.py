@@ -48,7 +48,7 @@ FORMER = {
     "--max-seq-length": _OF_RECORDS,
     "--phases": "was removed: train each phase in a run of its own, which starts from the weights of the last with --init OUT",
 }
-"""What to say about options of Google's run_pretraining.py and run_squad.py, and of earlier versions."""
+"""Options of Google's run_pretraining.py and run_squad.py and of earlier versions, with the words of the error for each."""
 _OF_EPOCHS = ("eval_every", "eval_sequences", "keep_best")
 """Options that fine-tuning lacks: it evaluates on the whole dev set after each epoch, and keeps the best checkpoint."""
 

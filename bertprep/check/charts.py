@@ -19,8 +19,8 @@ Floats = NDArray[np.float64]
 _WIDTH, _HEIGHT = 440, 190
 _LEFT, _RIGHT, _TOP, _BOTTOM = 40, 8, 20, 24  # around the bars: the labels of the y axis, the value of a broken bar, the x axis
 _MAX_COLUMNS = 64
-_LABELS = 6  # on the x axis, about
-_TALL, _BROKEN = 2.5, 1.2  # a bar this many times as high as all others is broken, at that many times the second
+_LABELS = 6  # about so many on the x axis
+_TALL, _BROKEN = 2.5, 1.2  # a bar `_TALL` times as high as the next one is drawn broken, at `_BROKEN` times the next
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,10 @@ from bertprep.check.counts import Ints
 from bertprep.records import PretrainingExamples
 
 _MOST, _LEAST, _OF_A_SPLIT = 2048, 512, 16_384
-_GRAM = 4  # tokens, which name a place in the text; two sentences that share as many are rare
-_MAX_GAP = 32  # tokens that were truncated between the end of A and the start of B: a sentence at most
+_GRAM = 4  # tokens, which identify a place in the text; two sentences seldom share as many
+_MAX_GAP = 32  # tokens that may be missing between the end of A and the start of B, since they were truncated: up to a sentence
 _MAX_TOKENS = 1 << 20  # of the records that are compared, padding included
-_MAX_OCCURRENCES = 64  # of a gram; one that occurs more often names no place in the text
+_MAX_OCCURRENCES = 64  # of a gram; one that occurs more often does not identify a place in the text
 _OCCURRENCES_AT_ONCE = 1 << 13  # of which each has `_MAX_GAP` positions where B may start
 _KEYS = np.random.Generator(np.random.PCG64(20181011)).integers(0, 2**32, _GRAM, np.uint32) | np.uint32(1)
 _TABLE_BITS = 18

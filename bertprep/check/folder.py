@@ -71,7 +71,7 @@ def check_content(path: Path, name: str, entry: dict[str, Any], known: Checksum 
 def check_vocabulary(data_set: DataSet, vocabulary: Vocabulary | None) -> tuple[Vocabulary | None, list[Finding]]:
     """Return the given vocabulary or the one next to the files, and findings if it is missing or not that of the manifest."""
     if vocabulary is None and data_set.vocabulary is None:
-        if data_set.is_unfinished:  # the run copies it there at its end, and `check_manifest` says that it has not finished
+        if data_set.is_unfinished:  # the run copies it there at its end, and `check_manifest` reports that it has not finished
             return None, []
         expected, found = f"a {VOCABULARY} next to the records, or --vocab FILE", "none, so what needs it is not checked"
         return None, [Finding("vocabulary", VOCABULARY, expected, found, level=WARNING)]

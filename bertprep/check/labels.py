@@ -19,7 +19,7 @@ from bertprep.work.settings import show_setting
 
 _TASK_TITLES = {SQUAD: "SQuAD", GLUE: "GLUE", NER: "NER"}
 _FORMATS = {TEXT_SHARDS: "Text shards", TOKEN_SHARDS: "Token shards", **{str(each): each.label for each in RECORD_FORMATS}}
-_MAX_VALUE = 200  # characters of a setting
+_MAX_VALUE = 200  # the maximum length of a setting
 _MAX_DETAILS = 100  # settings that are folded away
 _PACKAGES = {"python": "Python", "numpy": "NumPy"}
 
@@ -155,7 +155,7 @@ _SETTINGS: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], str]]] = {
     "shards": ("Shards", _shards),
     "test_fraction": ("Held out for testing", lambda of: _percent(of["test_fraction"])),
 }
-_PARTS = ("one_seed", "test_shards")  # of other settings, which say them
+_PARTS = ("one_seed", "test_shards")  # settings that the texts of other settings include
 
 
 def made_alike(first: Outcome, second: Outcome) -> bool:

@@ -1,4 +1,4 @@
-"""Hold the result of `validate`: a `CheckedFile` for each file, and an `Outcome` for each data set, which `Checks` fill in."""
+"""Define the result of `validate`: a `CheckedFile` for each file, and an `Outcome` for each data set, filled in by `Checks`."""
 
 from __future__ import annotations
 

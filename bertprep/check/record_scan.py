@@ -85,7 +85,7 @@ class RecordScan(OpenFile):
             ids = np.arange(start, min(start + rows, wanted)) * len(self) // wanted
             done = self._gather(ids, buffer)
             fault = min(done, 0)
-            if fault:  # those before the bad record were read
+            if fault:  # the records before the bad one were read
                 done = int(self.notes[kernel.ROW])
                 self._add_fault(fault, int(ids[done]))
             if done:

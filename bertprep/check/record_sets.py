@@ -76,7 +76,7 @@ class Records(Checks):
         outcome.findings += findings
 
     def _judge_splits(self, outcome: Outcome) -> list[Finding]:
-        # NVIDIA's tool gives every shard the same seed; for bertprep's the manifest says
+        # NVIDIA's tool gives every shard the same seed; the manifest tells whether bertprep did
         has_own_seeds = self._manifest is not None and not self._made_with.get("one_seed")
         findings: list[Finding] = []
         for split, counts in outcome.counts.items():

@@ -1,4 +1,4 @@
-"""Hold the rules for the records of a split: sizes, special tokens, masking. `check.values` compares records with them."""
+"""Define the rules for the records of a split: sizes, special tokens, masking. `check.values` compares records with them."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class TextShards(Checks):
         for file in outcome.files:
             if file.checksum and file.checksum == find_checksum(entries.get(file.name, {})):
                 outcome.texts[file.path.name] = file.crc32c
-        if not outcome.files:  # of a sample, of which text is no part
+        if not outcome.files:  # without checksums no text is read, and the manifest has the counts
             for name, split in self._data_set.files.items():
                 if name in self.files:
                     entry = entries.get(name, {})
@@ -123,7 +123,7 @@ def _check_lines(file: CheckedFile, text: bytes) -> None:
     if not text.endswith(_DOCUMENT_END):
         found = f"the end of the file after {text[-20:]!r}"
         file.add("truncated", "a blank line after the last document", found, _line_at(text, len(text) - 1))
-    # the first of each kind and their number, since a file may have nothing but such lines
+    # only the first line of each kind and their number, since all lines of a file may be like that
     first_blank = first_long = size_of_long = blank_lines = long_lines = 0
     odd_lines = (match.end() + bool(match[1]) for match in _ODD_LINE.finditer(text))
     for start in chain((0,), odd_lines):

@@ -67,14 +67,14 @@ def _judge_unknown(outcome: Outcome) -> list[Finding]:
 
 
 def _check_shard(tokenizer: TokenizerInfo | None, has_documents: bool, eod: int | None, file: CheckedFile) -> None:
-    """Read one shard, whose documents end with the token `eod`, if any; faults are findings, nothing raises."""
+    """Check one shard, whose documents end with the token `eod`, if any. Faults become findings; nothing is raised."""
     shard = TokenShard(file.path, width=_ANY_WIDTH, has_words=has_documents)
     file.size_bytes = sum(sizes_of(file.path.parent, [path.name for path in shard.paths.values()]).values())
     try:
         starts, tokens, words = shard.starts, shard.mapped, shard.words
     except BertprepError as error:
         files = "a .bin, an .idx and a .words" if has_documents else "a .bin and an .idx"
-        file.add("token-shard", f"{files} that fit each other", str(error).removeprefix(f"{file.folder}/"))
+        file.add("token-shard", f"{files} that match", str(error).removeprefix(f"{file.folder}/"))
         return
     file.records = len(starts) - 1
     file.counts = _count(shard, tokens, tokenizer)

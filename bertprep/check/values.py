@@ -61,7 +61,7 @@ class Texts:
         self.lengths = _leading(self.mask == 1)
         self.is_text: Flags = self.columns < self.lengths[:, None]
         self.is_padding: Flags = ~self.is_text
-        self.is_b: Flags = self.segments != 0  # as the record says
+        self.is_b: Flags = self.segments != 0  # according to the record's segment_ids
         self.tokens = self.ids  # (n, seq) with the labels restored
         self.predictions = np.zeros(count, np.int32)
         if rules.is_pretraining:
@@ -71,7 +71,7 @@ class Texts:
         self.separators: Ints = np.bincount(rows, minlength=count)
         self.last = np.maximum(self.lengths - 1, 0)
         self.ends_with_sep: Flags = self.is_sep[self.rows, self.last]
-        self.first_sep = self.last.copy()  # the last position of the text where there is no [SEP]
+        self.first_sep = self.last.copy()  # the last position of the text if there is no [SEP]
         has_sep = self.separators > 0
         self.first_sep[has_sep] = columns[(np.cumsum(self.separators) - self.separators)[has_sep]]
 
@@ -82,7 +82,7 @@ class Texts:
         self.is_prediction: Flags = np.arange(self.rules.pred, dtype=np.int32) < self.predictions[:, None]
         is_within = (self.positions >= 0) & (self.positions < self.lengths[:, None])
         self.is_inside: Flags = self.is_prediction & is_within
-        nowhere = self.ids.size  # what follows all texts takes the labels that belong to none
+        nowhere = self.ids.size  # an index after all texts, for labels that belong to no text
         self.at: Ints = np.where(self.is_inside, self.positions + len(self.columns) * self.rows[:, None], nowhere)
         tokens = np.append(self.ids, self.ids[:1, 0])
         tokens[self.at] = self.labels

@@ -186,9 +186,7 @@ class Ops(Operations):
         return _dropout(x, key + jnp.array([0, number], key.dtype), dropout_rate)
 
     def fused_attention(self, query: Array, key: Array, value: Array, masked_out: Array) -> Array:
-        lengths = jnp.maximum(
-            (masked_out[:, 0, 0] == 0).sum(axis=1, dtype=jnp.int32), 1
-        )  # a filler row of a batch has no token
+        lengths = jnp.maximum((masked_out[:, 0, 0] == 0).sum(axis=1, dtype=jnp.int32), 1)  # filler rows have no token
         return jax.nn.dot_product_attention(query, key, value, key_value_seq_lengths=lengths, implementation="cudnn")
 
     def recompute(self, layer: Operation) -> Operation:

@@ -226,7 +226,7 @@ class _Graph(flow.nn.Graph):  # type: ignore[misc]
             outputs[0].backward()
             outputs += [leaf.grad for leaf in self._leaves]
             for leaf in self._leaves:
-                leaf.grad = None  # it is a tensor of the graph, which is of no use outside of it
+                leaf.grad = None  # a tensor of the graph, which cannot be used outside of it
         return outputs
 
 
