@@ -31,7 +31,7 @@ AnySettings = TypeVar("AnySettings")
 
 MAX_NUMBER = 10**12
 MAX_AT_ONCE = 4096
-"""The highest accepted count (`MAX_NUMBER`) and number of processes or connections; higher numbers are typing mistakes."""
+"""The limits for counts (`MAX_NUMBER`), and for processes and connections; a higher number is probably a typing mistake."""
 _METAVARS: dict[type, str] = {int: "INT", float: "FLOAT", Path: "PATH"}
 GROUPS = OPTIONS, MADE, WHERE, HOW = "options", "what is made", "where", "how"
 """The headings of options in --help. Options under "what is made" decide the bytes of files, the others do not."""
@@ -83,7 +83,7 @@ class Field:
 
     @property
     def dest(self) -> str:
-        """The name of its attribute in a parsed command line."""
+        """The name of the field's attribute in a parsed command line."""
         return self.keyword if self.positional else self.name.removeprefix("--").replace("-", "_")
 
     @property

@@ -48,7 +48,8 @@ def map_in_threads(function: Callable[[Item], Result], items: Iterable[Item], *,
     """Return function(item) for each item, in order, computed in one thread per processor or at most `most` threads.
 
     The calling thread works too, and computes the items that other threads did not finish. (`concurrent.futures` waits forever
-    for a thread that ended because memory ran out.) After a failure no thread begins another item, and the error is raised.
+    for a thread that ended because memory ran out.) After a failure no thread begins another item, and the error of the first
+    item that failed is raised.
 
     >>> map_in_threads(abs, [-2, 3])
     [2, 3]

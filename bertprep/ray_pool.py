@@ -261,7 +261,7 @@ def _shipped() -> Callable[..., bytes]:
 
 
 _kept: dict[str, _Order] = {}
-"""The order of a worker process's run, by the id of its reference."""
+"""The order of the run that a worker process belongs to, by the id of its reference in Ray."""
 
 
 def work(order: list[Any], argument: bytes) -> bytes:

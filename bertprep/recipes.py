@@ -153,7 +153,7 @@ RECIPES = {
         ),
         Recipe(
             name="xlm-r", tokenizer="FacebookAI/xlm-roberta-base", first_position=2, phases=(Phase(512, 0.15),),
-            source="the model card of FacebookAI/xlm-roberta-large for 15%; 512 tokens are RoBERTa's, whose positions it has",
+            source="the model card of FacebookAI/xlm-roberta-large for 15%; 512 tokens as for RoBERTa, which has the same positions",
         ),
         Recipe(
             name="albert", tokenizer="albert/albert-base-v2", packed=False, ngram=3, phases=(Phase(512, 0.15),),
@@ -244,7 +244,7 @@ RECIPES = {
         Recipe(
             name="esm2", tokenizer="facebook/esm2_t33_650M_UR50D", packed=False, by_length=True,
             phases=(Phase(1024, 0.15),),
-            source="config.json of facebook/esm2_t12_35M_UR50D: 1,026 positions, of which its padding takes two; "
+            source="config.json of facebook/esm2_t12_35M_UR50D: 1,026 positions, two of which are for padding; "
             "preprocessor.json of keras/esm2_t12_35M for the masks",
         ),
         Recipe(

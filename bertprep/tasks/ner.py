@@ -246,7 +246,7 @@ _tokenizer = cache(Tokenizer)  # each process builds its own
 
 
 def _pieces(sentences: Sequence[Sentence], vocabulary: Vocabulary, settings: GlueSettings) -> Iterator[Any]:
-    """Yield the tokens of each sentence and, for each of its words, the position of the first token and their number."""
+    """Yield the tokens of each sentence, the position of each word's first token, and the number of each word's tokens."""
     tokenizer = _tokenizer(vocabulary, lower=not settings.cased)
     text = "".join(f"{' '.join(word.split())}\n" for words, _ in sentences for word in words)
     tokens, ends = tokenizer.tokenize_lines(text.encode())

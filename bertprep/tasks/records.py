@@ -33,7 +33,7 @@ from bertprep.work.layout import TRAINING
 from bertprep.work.ledger import Entry
 from bertprep.work.run import Maker, Task
 
-_FIRST_EXAMPLES = 256  # in which [UNK] is counted
+_FIRST_EXAMPLES = 256  # the number of examples in which [UNK] is counted
 
 
 @dataclass(frozen=True)

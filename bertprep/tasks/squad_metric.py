@@ -208,13 +208,13 @@ def run_v2(arguments: "list[str]") -> None:
     parser.add_argument("data_file", metavar="data.json", help="Input data JSON file.")
     parser.add_argument("pred_file", metavar="pred.json", help="Model predictions.")
     parser.add_argument("--out-file", "-o", metavar="eval.json", help="Write the scores to this file (default: print them).")
-    parser.add_argument("--na-prob-file", "-n", metavar="na_prob.json", help="The model's probabilities of no answer.")
+    parser.add_argument("--na-prob-file", "-n", metavar="na_prob.json", help="The model's no-answer probabilities.")
     parser.add_argument(
         "--na-prob-thresh",
         "-t",
         type=float,
         default=1.0,
-        help='Predict "" if the probability of no answer is above this (default: 1.0).',
+        help='Predict "" if the no-answer probability is above this (default: 1.0).',
     )
     parser.add_argument("--verbose", "-v", action="store_true", help="Accepted, and ignored.")
     if not arguments:

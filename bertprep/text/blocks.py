@@ -1,9 +1,9 @@
 """Detects plain text in which a blank line ends a paragraph, not a document, before anything is made from it.
 
 In Google's format each line is a sentence and a blank line follows each document. In books, blank lines separate paragraphs.
-Paragraphs that are read as documents make records of mostly padding, with random next sentences. So the beginnings of the first
-`FIRST_FILES` files are read, at most `HEAD_BYTES` of each. If their blocks look like paragraphs, the command stops and the user
-chooses. This takes a few tenths of a second at most, whatever the size of the text.
+Paragraphs that are read as documents become records that are mostly padding and have random next sentences. So the beginnings
+of the first `FIRST_FILES` files are read, at most `HEAD_BYTES` of each. If their blocks look like paragraphs, the command stops
+and the user chooses. This takes a few tenths of a second at most, whatever the size of the text.
 """
 
 from __future__ import annotations

@@ -131,8 +131,8 @@ def report_books(reporter: Reporter, folder: Path, sources: Sequence[Source]) ->
     are_documents = sum(each.has_a_sentence_a_line and len(each.blocks) >= MANY_BLOCKS for each in heads)
     if 2 * are_documents > len(heads):
         warn(
-            f"{line}; but blank lines seem to separate documents: bertprep shard --input {folder} --one-document-per-block "
-            "--corpus NAME takes each block as one"
+            f"{line}; but blank lines seem to separate documents; to make each block a document, run bertprep shard --input "
+            f"{folder} --one-document-per-block --corpus NAME"
         )
     else:
         _report(reporter, line, sentences, len(books))

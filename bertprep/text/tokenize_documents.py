@@ -294,7 +294,7 @@ class DocumentMaker(Maker):
 
     @contextmanager
     def _limited_threads(self) -> Iterator[None]:
-        """Limit the threads of `tokenizers`, which reads this variable when a process encodes a batch for the first time."""
+        """Limit the threads of `tokenizers`, which reads $RAYON_NUM_THREADS when a process encodes its first batch."""
         before = os.environ.get(_THREADS)
         try:
             if self.threads:

@@ -75,7 +75,7 @@ def find_vocabulary(
 
 
 def digest_of_texts(texts: Mapping[Path, Entry | None], *, reads: bool = True) -> str:
-    """Return the digest of texts that the names of their vocabularies contain.
+    """Return the digest of texts that is part of their vocabularies' names.
 
     `texts` has the manifest entry of each text shard. Raises `BertprepError` if a file is not the text that its entry lists.
     If `reads` is False, a text is read only if its entry has no CRC-32C.

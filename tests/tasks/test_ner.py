@@ -190,5 +190,5 @@ def test_a_tag_that_the_training_file_lacks_and_missing_names_are_one_line(tmp_p
         bertprep.create_ner("places", inputs=files, **given)
     with pytest.raises(UsageError, match="places: its labels are unknown; give --labels"):
         bertprep.create_ner("places", inputs=files[1:], **given)
-    with pytest.raises(UsageError, match="which words"):
+    with pytest.raises(UsageError, match="task ner: expected a name and files"):
         bertprep.create_ner("places")
