@@ -118,7 +118,7 @@ def not_utf8(
 def explain_system_error(error: OSError) -> BertprepError | None:
     """Return a one-line error for an error of the OS, or None if it cannot be explained.
 
-    It can be if too many files are open, if the working folder was removed, and if the error names a file.
+    Explained are too many open files, a working folder that was removed, and all errors that name a file.
     """
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return BertprepError(f"{error.strerror}: raise the limit (ulimit -n), or take fewer --workers")

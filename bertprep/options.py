@@ -131,7 +131,7 @@ def option(default: Any, help: str, **more: Any) -> Any:  # noqa: A002 - argpars
 
 
 def described(help: str, **more: Any) -> dict[str, Field]:  # noqa: A002 - argparse's name
-    """Return the metadata of a field for callers of `dataclasses.field`, who need no default or `kw_only`."""
+    """Return the metadata for `dataclasses.field`, for fields that `option` cannot make: without default, or `kw_only`."""
     limits = {name: more.pop(name) for name in Rule.__dataclass_fields__ if name in more}
     return {_FIELD: Field(help=help, rule=Rule(**limits), **more)}
 

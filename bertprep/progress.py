@@ -87,7 +87,7 @@ def _columns() -> int:
 
 @dataclass(frozen=True)
 class Reporter:
-    """Reports messages and progress, unless it is not `enabled`; a command creates one and passes it on."""
+    """Reports messages and progress if it is `enabled`; a command creates one and passes it on."""
 
     enabled: bool = True
 

@@ -153,7 +153,7 @@ RECIPES = {
         ),
         Recipe(
             name="xlm-r", tokenizer="FacebookAI/xlm-roberta-base", first_position=2, phases=(Phase(512, 0.15),),
-            source="the model card of FacebookAI/xlm-roberta-large for 15%; 512 tokens as for RoBERTa, which has the same positions",
+            source="the model card of FacebookAI/xlm-roberta-large for 15%; 512 tokens as for RoBERTa, with the same positions",
         ),
         Recipe(
             name="albert", tokenizer="albert/albert-base-v2", packed=False, ngram=3, phases=(Phase(512, 0.15),),

@@ -156,7 +156,7 @@ def one_of(*values: str) -> Rule:
 def check_values(
     content: object, rules: Mapping[str, Rule], *, needed: tuple[str, ...] = (), prefix: str = ""
 ) -> dict[str, Any]:
-    """Return `content` if it is an object with all `needed` keys, and all values for which there are rules are valid.
+    """Return `content` if it is an object that has all `needed` keys, and whose values satisfy the rules for their keys.
 
     Raises `ValueError`, which names the value by its prefix and key.
 

@@ -132,7 +132,7 @@ def _read_conll(lines: Sequence[str]) -> Iterator[Sentence]:
             columns = columns or len(fields)
             if len(fields) != columns:
                 raise ValueError(
-                    f"line {number:,}: has {len(fields)} columns, expected {columns} as before; the tag is the last column"
+                    f"line {number:,}: has {len(fields)} columns, expected {columns} like before; the tag is the last column"
                 )
             words.append(fields[0])
             tags.append(fields[-1])
