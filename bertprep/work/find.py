@@ -1,10 +1,10 @@
-"""Finds data sets of records, text shards, token shards and MDS in a path, for every command and the trainer.
+"""Find the data sets of records, text shards, token shards and MDS at a path, for every command and the trainer.
 
-A folder is listed once, with the folders of splits in it. Each kind of data set has one rule, which takes its files from that
-listing (`_RULES`); text shards alone are known by their manifest. docs/reference/formats.md has the rules in words. Files named
-like records always count, so that a corrupt one is reported and not skipped.
+A folder is listed once, with its folders of splits. Each kind of data set has one rule (`_RULES`), which takes its files from
+that listing; only text shards are found by their manifest. docs/reference/formats.md describes the rules. A file that is named
+like records always counts, so that a corrupt one is reported and not skipped.
 
-`work.choose` has the functions that return one data set, complete.
+`work.choose` has functions that return one complete data set.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ _UNKNOWN = "neither TFRecord, OFRecord, nor Arrow or Parquet of records"
 
 
 def find_data_sets(paths: Iterable[Path | str]) -> list[DataSet]:
-    """Return the data sets of files and folders; raises `UsageError` where a path does not exist or holds none.
+    """Return the data sets at files and folders. Raises `UsageError` if a path does not exist or has none.
 
-    A file, or the folder of a split, stands for a part of the data set in whose folder it is; parts of one are joined.
+    A file, or the folder of a split, stands for a fraction of its data set; several of one data set are joined.
     """
     found: list[DataSet] = []
     parts: dict[tuple[Path, str], list[Path]] = {}
     unknown: list[Path] = []
     for path in map(as_path, paths):
-        if not path.name and path.absolute().name in SPLIT_NAMES:  # "." in the folder of a split
+        if not path.name and path.absolute().name in SPLIT_NAMES:  # the user is in the folder of a split and names "."
             path = path.absolute()
         named = _files_of_split(path) if path.is_dir() else _named_file(path)
         if not named.files:
@@ -92,7 +92,7 @@ class _ByKind:
 
 
 def _by_kind(listed: Sequence[Path]) -> _ByKind:
-    """Return the files of a listing by their kinds; each rule takes from those that the rules before it have left."""
+    """Return the files of a listing by kind. Each rule takes from the files that earlier rules have left."""
     files: dict[str, list[Path]] = {}
     left = list(listed)
     for kind, rule in _RULES.items():
@@ -108,7 +108,7 @@ def _without(paths: Sequence[Path], taken: Iterable[Path]) -> list[Path]:
 
 
 def _take_token_shards(paths: Sequence[Path]) -> list[Path]:
-    """Return the .bin of each token shard whose .idx is one of these files; it may be missing."""
+    """Return the .bin of each token shard whose .idx is among the files, even if the .bin is missing."""
     indexes = [path for path in paths if path.suffix == _IDX and not path.name.startswith((".", "_"))]
     return [token_files(path)[TokenFile.BIN] for path in indexes if is_token_index(path)]
 
@@ -118,7 +118,7 @@ def _take_mds(paths: Sequence[Path]) -> list[Path]:
 
 
 def _take_records(paths: Sequence[Path]) -> list[Path]:
-    """Return the files that are records by name or first bytes, and those whose names differ from them in digits only."""
+    """Return the files that are records by name or first bytes, and those whose names differ from these only in digits."""
     candidates = [path for path in paths if _may_be_records(path)]
     known = [path for path in candidates if _RECORD_NAME.fullmatch(path.name) or sniff_format(path)]
     patterns = {_without_digits(path) for path in known}
@@ -141,7 +141,7 @@ _RULES: Mapping[str, Callable[[Sequence[Path]], list[Path]]] = {
 
 
 def _named_file(path: Path) -> _ByKind:
-    """Return a file that was named, with its kind: what is of no other is a record file, whatever its name and its bytes."""
+    """Return a file that the user named, with its kind. A file of no other kind counts as records, whatever it contains."""
     if not path.exists():
         pattern = ", patterns are not expanded" if any(character in str(path) for character in "*?[") else ""
         raise UsageError(f"{path}: does not exist; name a file or folder of records or token shards{pattern}")
@@ -155,7 +155,7 @@ def _named_file(path: Path) -> _ByKind:
 
 
 def _files_of_split(folder: Path) -> _ByKind:
-    """Return the files of the folder of a split, whose metadata is above it; none of any other folder."""
+    """Return the files in the folder of a split, whose manifest is above it; no files for any other folder."""
     if folder.name not in SPLIT_NAMES:
         return _ByKind({}, [])
     return _by_kind(_list(folder).files)
@@ -171,7 +171,7 @@ def _name(file: Path, folder: Path) -> str:
 
 
 def _search_named(folder: Path) -> list[DataSet]:
-    """Return the data sets of a named folder; raises `UsageError` if there are none."""
+    """Return the data sets of a folder that the user named. Raises `UsageError` if there are none."""
     unknown: list[Path] = []
     if sets := list(_search(folder, set(), unknown)):
         return sets
@@ -183,17 +183,17 @@ def _search_named(folder: Path) -> list[DataSet]:
         raise UsageError(f"{unfinished}: is not finished; {what_finishes(unfinished)}")
     if text := _text_in(folder):
         raise UsageError(
-            f"{folder}: has no records, but text such as {text.relative_to(folder)}; bertprep shard --input {folder} and then "
-            "bertprep create make records of it"
+            f"{folder}: has no records, but text such as {text.relative_to(folder)}; make records from it with bertprep shard "
+            f"--input {folder}, then bertprep create"
         )
     why = f" ({unknown[0]} is {_UNKNOWN})" if unknown else ""
     raise UsageError(
-        f"{folder}: holds no record files{why}; name a folder that has them, or has training/ and test/, or a record file"
+        f"{folder}: has no record files{why}; name a record file, or a folder with record files or with training/ and test/"
     )
 
 
 def _text_in(folder: Path) -> Path | None:
-    """Return a file of text that records could be made of, if a folder has any."""
+    """Return a file of a folder from whose text records could be made, if there is one."""
     texts = (path for path in _list(folder).files if path.suffix in _TEXT_SUFFIXES and path.name != VOCABULARY)
     return next(texts, None)
 
@@ -208,7 +208,7 @@ def _unfinished_in(path: Path) -> Path | None:
 
 @dataclass(frozen=True)
 class _Listing:
-    """The files and the folders in a folder, sorted; not the hidden and the temporary folders."""
+    """The files and the folders in a folder, sorted, without hidden and temporary folders."""
 
     files: list[Path]
     folders: list[Path]
@@ -224,7 +224,7 @@ def _list(folder: Path) -> _Listing:
         if path.is_dir():
             if _may_be_searched(path):
                 listing.folders.append(path)
-        elif path.is_file() or path.is_symlink():  # a link to nowhere is a file that cannot be read
+        elif path.is_file() or path.is_symlink():  # a broken link counts as a file that cannot be read
             listing.files.append(path)
     return listing
 
@@ -234,12 +234,12 @@ def _may_be_searched(folder: Path) -> bool:
 
 
 def _search(folder: Path, seen: set[Path], unknown: list[Path]) -> Iterator[DataSet]:
-    """Yield the data sets in a folder and below.
+    """Yield the data sets in a folder and below it.
 
-    `seen` collects the folders that were searched, `unknown` the files that no rule takes in folders without records.
+    `seen` collects the folders that were searched, `unknown` the files in folders without records that match no rule.
     """
     real = real_path(folder)
-    if real in seen:  # links may lead in a circle
+    if real in seen:  # links may form a circle
         return
     seen.add(real)
     manifest, problem = _read_manifest(folder)
@@ -277,19 +277,19 @@ def _is_of_kind(manifest: Manifest | None, kind: str) -> bool:
 
 
 def _listed_names(manifest: Manifest | None, kind: str) -> list[str]:
-    """Return the files that a manifest lists and that count wherever they are missing: those of token shards and of MDS."""
+    """Return the files of token shards or MDS that a manifest lists; they count even if they are missing."""
     if manifest is None or not _is_of_kind(manifest, kind) or kind == RECORDS:
         return []
     return token_bins(manifest.files) if kind == TOKEN_SHARDS else list(manifest.files)
 
 
 def _make_each(folder: Path, found: _ByKind, manifest: Manifest | None, problem: BertprepError | None) -> list[DataSet]:
-    """Return a data set for each kind of which there are files in a folder, or in its manifest."""
+    """Return a data set for each kind of file in a folder or in its manifest."""
     sets = []
     for kind in _RULES:
         names = [_name(path, folder) for path in found.files.get(kind, ())] + _listed_names(manifest, kind)
         is_listed = manifest is not None and bool(manifest.files) and _is_of_kind(manifest, kind)
-        if names or (kind == RECORDS and is_listed):  # of which all may be missing
+        if names or (kind == RECORDS and is_listed):  # all listed records may be missing
             data_set = _make(folder, kind, names, manifest, problem)
             sets.append(_with_notes(data_set, found.unknown) if kind == RECORDS else data_set)
     return sets
@@ -304,6 +304,6 @@ def _make(folder: Path, kind: str, names: Sequence[str], manifest: Manifest | No
 
 
 def _with_notes(data_set: DataSet, unknown: Sequence[Path]) -> DataSet:
-    """Return a data set of records with a note of the files that no rule takes, without the test splits that are not read."""
+    """Return a data set of records with a note about files that match no rule, and with only one test split."""
     noted = replace(data_set, notes=note_skipped(unknown, _UNKNOWN))
     return noted if data_set.manifest else noted.without_second_tests()

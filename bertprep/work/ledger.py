@@ -40,29 +40,29 @@ from bertprep.work.settings import (
 )
 
 Entry = dict[str, Any]
-"""What a manifest has of a file: `bytes`, `blake3`, and counts by kind."""
+"""The manifest entry of a file: `bytes`, `blake3`, and the counts of its kind."""
 _SUFFIX = ".json"
-_AT_ONCE = 32  # markers of a store
-_MAX_BYTES = 1 << 20  # of a marker
+_AT_ONCE = 32  # markers that are read from a store at a time
+_MAX_BYTES = 1 << 20  # the limit on a marker
 _RULES = {"settings": SHA256_DIGITS, "name": TEXT, "entry": OBJECT}
 
 
 class Index(Protocol):
-    """Files that tell another library of the finished ones, such as `datasets` of Arrow files; no manifest lists them."""
+    """Files that list the finished ones for another library, such as `datasets`; the manifest does not list them."""
 
     @property
     def paths(self) -> Collection[Path]: ...
 
     def write(self, files: Mapping[str, Entry]) -> None:
-        """Write those that are missing or differ."""
+        """Write the index files that are missing or differ."""
 
 
 @dataclass(eq=False, kw_only=True)
 class Ledger:
-    """The finished files of one folder, identified by `made_with`; an unfinished one is also bound to versions.
+    """The record of which files of a folder are finished.
 
-    `counts` are further numbers for the manifest, `copies` files to copy next to it; `advice` is for the error about other
-    settings. Pickled, it has no entries.
+    The folder is bound to `made_with`, and to `versions` until it is finished. `counts` are further numbers for the manifest,
+    `copies` are files to copy next to it, and `advice` ends the error about other settings. A pickled ledger has no entries.
     """
 
     folder: Path
@@ -77,7 +77,7 @@ class Ledger:
     command: str = ""  # that finishes an unfinished folder, where it is not the one that usually makes such files
 
     _read: dict[str, Entry] = field(default_factory=dict, init=False, repr=False)
-    """Markers that were read, by the names of their files: a marker never changes."""
+    """File name -> entry of the markers that were read; a marker never changes."""
     _is_first: bool = field(default=False, init=False, repr=False)
     """Whether this run has bound the folder to its settings."""
     _held: int | None = field(default=None, init=False, repr=False)
@@ -92,33 +92,33 @@ class Ledger:
 
     @cached_property
     def digest(self) -> str:
-        """One checksum for all that identifies the files."""
+        """One checksum of everything that identifies the files."""
         return hashlib.sha256(json.dumps(self.header, sort_keys=True).encode()).hexdigest()
 
     def open(self, names: Collection[str], *, binds: bool = True) -> dict[str, Entry]:
-        """Bind the folder to the settings; return the entries of these files that are finished.
+        """Bind the folder to the settings; return the entries of those of the files that are finished.
 
-        Raises `BertprepError` for other settings, or a file of such a name from elsewhere.
+        Raises `BertprepError` if the folder has other settings, or a file of one of these names that no run made.
         """
         if link := self._find_link(names):
-            raise BertprepError(f"{link}: is a link, and nothing is written there; link the whole folder instead")
-        self._read_settings()  # other ones are refused before a marker made with them is
+            raise BertprepError(f"{link}: is a link, through which nothing is written; link the whole folder instead")
+        self._read_settings()  # refuses other settings before a marker made with them is read
         sizes, entries, manifest = self._look(names)
         if manifest is None:
             self._bind(names, entries, sizes, binds=binds)
-            if self._read_manifest():  # another run has closed the folder meanwhile
+            if self._read_manifest():  # another run has closed the folder in the meantime
                 return self.open(names, binds=binds)
         elif others := sorted(set(names) - manifest.files.keys()):
             raise BertprepError(f"{self.folder}: its {MANIFEST} does not list {others[0]}; {self.advice}")
         self._remove_leftovers(names)
         finished = {name: entry for name, entry in entries.items() if sizes.get(name) == entry["bytes"]}
         if manifest:
-            for name in entries.keys() - finished:  # it is made again, to become what the manifest says
+            for name in entries.keys() - finished:  # it must be made again with the bytes that the manifest lists
                 create_file(self._path(name + _SUFFIX), self._marker(name, entries[name]), syncs=False)
         return finished
 
     def _bind(self, names: Collection[str], entries: Mapping[str, Entry], sizes: Mapping[str, int], *, binds: bool) -> None:
-        """Create the settings file, unless another run has; raise where files are not a run's, or versions differ."""
+        """Create the settings file, unless another run has. Raises `BertprepError` for a stranger's file or other versions."""
         settings = self._read_settings()
         if settings is None and not entries and not self._read_manifest():
             self._check_free(names, sizes)
@@ -135,24 +135,24 @@ class Ledger:
         return entry is not None and sizes_of(self.folder, [name]).get(name) == entry["bytes"]
 
     def finish(self, name: str, entry: Entry) -> None:
-        """Create the marker of a file that has its name; raise `BertprepError` where another run made other bytes."""
+        """Create the marker of a finished file. Raises `BertprepError` if another run made the file with other bytes."""
         if not create_file(self._path(name + _SUFFIX), self._marker(name, entry), syncs=False):
             theirs = self._read_marker(name) or entry
             expected, found = listed_checksum(theirs), listed_checksum(entry)
-            if expected.algorithm != found.algorithm:  # a file that a manifest of 0.2 lists was made again
+            if expected.algorithm != found.algorithm:  # the file is in a manifest of 0.2, and was made again
                 found = checksum_like(expected, self.folder / name)
             if found != expected:
                 (self.folder / name).unlink(missing_ok=True)
                 raise BertprepError(
-                    f"{self.folder / name}: was made with {expected}, and now with {found}: the text or a library differs; "
-                    f"make all files with the same, or remove {self.folder}"
+                    f"{self.folder / name}: has {found}, but another run made it with {expected}, so the text or a library "
+                    f"differs; make all files with the same text and versions, or remove {self.folder}"
                 )
 
     def add(self, name: str, entry: Entry) -> None:
         self._read[name] = entry
 
     def close(self, names: Collection[str]) -> tuple[Manifest, list[str]]:
-        """Write the manifest if all these files are finished; return it and the missing files."""
+        """Write the manifest if all of the files are finished. Return it, and the files that are missing."""
         self._release()
         sizes, entries, manifest = self._look(names)
         files = {name: entries[name] for name in names if name in entries and sizes.get(name) == entries[name]["bytes"]}
@@ -165,14 +165,14 @@ class Ledger:
         if manifest is None:
             manifest = self._manifest_of(files)
             for folder in {(self.folder / name).parent for name in names} if not is_object(self.folder) else ():
-                sync_folder(folder)  # a power cut must not take a file that the manifest lists
+                sync_folder(folder)  # a power failure must not lose a file that the manifest lists
             write_manifest(self.folder, manifest)
-        self._remove_leftovers(names)  # of a worker that outlived its killed run for a moment
+        self._remove_leftovers(names)  # from a worker that outlived its killed run
         self._sweep()
         return manifest, []
 
     def abandon(self, names: Collection[str]) -> None:
-        """Remove leftovers of a failed run, and if it finished nothing the settings: a corrected request is then accepted."""
+        """Remove what a failed run left. If it finished nothing, remove its settings too, so that other ones are accepted."""
         self._release()
         if not self._find_link(names):
             self._remove_leftovers(names)
@@ -204,12 +204,12 @@ class Ledger:
         for name in (name for name in (*names, *self._next_to_manifest) if name in sizes):
             path, source = self.folder / name, self.copies.get(name)
             if source is None:
-                raise BertprepError(f"{path}: exists and is in no manifest; choose another folder, or remove this one")
+                raise BertprepError(f"{path}: exists and is in no manifest; choose another folder, or remove this file")
             if checksum_of(path) != checksum_of(source):
                 raise BertprepError(f"{path}: exists and is not a copy of {source}; choose another folder, or move it away")
 
     def _find_link(self, names: Collection[str]) -> Path | None:
-        """Return a folder that is written to, other than the data set's own, and is a link."""
+        """Return a folder inside the data set that is a link and would be written to, if there is one."""
         splits = {name.rpartition("/")[0] for name in names} if not is_object(self.folder) else set()
         for below in [part for split in splits for part in (split, f"{LEDGER}/{split}")]:
             if (self.folder / below).resolve() != self.folder.resolve() / below:
@@ -232,9 +232,9 @@ class Ledger:
         for package in DECIDING:
             if versions.get(package) != self.versions.get(package):
                 raise BertprepError(
-                    f"{self.folder}: was started with {package} {str(versions.get(package))[:100]}, this run has {package} "
-                    f"{self.versions.get(package)}, which may write other bytes; finish with that version, or remove this "
-                    "folder"
+                    f"{self.folder}: was started with {package} {str(versions.get(package))[:100]}, but this run has {package} "
+                    f"{self.versions.get(package)}, which may write other bytes; install the first version to finish the "
+                    "folder, or remove it"
                 )
         self.versions = versions
 
@@ -265,7 +265,7 @@ class Ledger:
         return {name: self._read[name] for name in names if name in self._read}
 
     def _read_marker(self, name: str) -> Entry | None:
-        """Return the checked entry of a file with a marker; an empty one (after a power cut) is removed."""
+        """Return the checked entry in the marker of a file, or None. An empty marker, left by a power failure, is removed."""
         path = self._path(name + _SUFFIX)
         try:
             if not (data := read_bounded(path, _MAX_BYTES)).strip(b"\0"):
@@ -273,14 +273,14 @@ class Ledger:
                 return None
             marker = check_values(parse_json(data), _RULES, needed=tuple(_RULES))
             if marker["name"] != name:
-                raise ValueError(f"it is of the file {json.dumps(marker['name'])[:200]}")
+                raise ValueError(f"it belongs to the file {json.dumps(marker['name'])[:200]}")
             check_entry(name, marker["entry"], KINDS[self.kind])
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError) as error:
             raise corrupt(path, error) from error
         if marker["settings"] != self.digest:
-            raise BertprepError(f"{path}: is of a file made with other settings; {self.advice}, or remove this folder")
+            raise BertprepError(f"{path}: its file was made with other settings; {self.advice}, or remove this folder")
         entry: Entry = marker["entry"]
         return entry
 
@@ -307,7 +307,7 @@ def is_started(*folders: Path) -> bool:
 
 
 def is_unfinished(folder: Path) -> bool:
-    """Return whether a run or a download that makes the folder was stopped, or is working."""
+    """Return whether the run or download that makes a folder was stopped or is at work."""
     if (folder / LEDGER).is_dir():
         manifest = read_manifest(folder)
         return not (manifest and is_in_place(folder, manifest.files))

@@ -1,7 +1,7 @@
-"""The settings that decide the files of a folder, and in words how those of a run differ from them.
+"""The settings that decide the files of a folder, and messages about a run whose settings differ from them.
 
-A folder has them in .ledger/settings.json while it is made, and in manifest.json then: schema, kind and made_with, which are
-its header, and versions; settings.json also has the command.
+While a folder is made they are in .ledger/settings.json, afterwards in manifest.json: schema, kind and made_with, which are the
+header, and versions. settings.json also has the command.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _OPTIONS = {
     "converted_to.format": "to", "converted_to.shards": "shards", "converted_to.pick": "pick",
 }  # fmt: skip
 _OF_SHARD = {**{each.name: each.name for each in fields(ShardSettings)}, "inputs": "input"}
-"""The option for each field of `made_with`: the number of text shards is one of `shard` alone."""
+"""Field of `made_with` -> option, for text shards: only `shard` has an option for their number."""
 _OF_INPUT = {"field": "field", "one_document": "one_document_per_file"}
 
-_MISSING = object()  # null is another setting than none
+_MISSING = object()  # since null is a value
 
 
 def describe_difference(found: dict[str, Any], asked: dict[str, Any]) -> str:
-    """Return the first difference of two headers, as command line options if possible.
+    """Return a description of the first difference between two headers, as command line options if possible.
 
     >>> found, asked = ({"kind": "masked-LM records", "made_with": {"seq": seq}} for seq in (128, 512))
     >>> describe_difference(found, asked)
@@ -63,7 +63,9 @@ def describe_difference(found: dict[str, Any], asked: dict[str, Any]) -> str:
     if name == "converted_to":
         return f"was {'not ' if before is None else ''}made by bertprep convert"
     if name == "shards" and isinstance(before, int) and isinstance(now, int) and asked["kind"] != TEXT_SHARDS:
-        what = "text shards" if "test_shards" in asked["made_with"] else "--input files"  # of a corpus, or given ones
+        what = (
+            "text shards" if "test_shards" in asked["made_with"] else "--input files"
+        )  # text of a corpus, or files that the user gave
         return f"was made of {before:,} {what}, this run has {now:,}"
     options = _OF_SHARD if asked["kind"] == TEXT_SHARDS else _OPTIONS
     if name.startswith("inputs["):
@@ -80,7 +82,7 @@ def describe_difference(found: dict[str, Any], asked: dict[str, Any]) -> str:
 
 
 def _with_value(option: str, value: Any) -> str:
-    """Return an option with its value as on a command line, "" where it is not given."""
+    """Return an option with its value as on a command line, "" if it is not given."""
     if value is None or value is False:
         return ""
     return option if value is True else f"{option} {value}"
@@ -95,7 +97,7 @@ def _first_difference(name: str, found: Any, wanted: Any) -> tuple[str, Any, Any
     if isinstance(found, dict) and isinstance(wanted, dict):
         keys = {**wanted, **found}
         differing = [key for key in keys if found.get(key, _MISSING) != wanted.get(key, _MISSING)]
-        # without pairs there is no --short-seq-prob either, and a given test split has no --test-fraction
+        # these two change other settings too: --short-seq-prob and --test-fraction
         key = next((each for each in ("pairs", "test_inputs") if each in differing), differing[0])
         prefix = "" if name in ("", "made_with") else f"{name}."
         return _first_difference(prefix + key, found.get(key), wanted.get(key))
@@ -108,13 +110,13 @@ def _first_difference(name: str, found: Any, wanted: Any) -> tuple[str, Any, Any
 
 
 def _setting_of_input(name: str, before: Any, now: Any) -> tuple[str, Any, Any]:
-    """Return a difference of two inputs under the name that `_OF_INPUT` has, if an option made it; else unchanged.
+    """Return a difference between two inputs, under the name in `_OF_INPUT` if an option caused it, else unchanged.
 
     >>> _setting_of_input("inputs[3].reader", "whole", "text")
     ('one_document', True, False)
     """
     setting = name.rpartition("].")[2]
-    if setting == "reader" and {before, now} == {"text", "whole"}:  # of compressed text, which says its reader
+    if setting == "reader" and {before, now} == {"text", "whole"}:  # compressed text, whose entry has its reader
         return "one_document", before == "whole", now == "whole"
     return (setting if setting in _OF_INPUT else name), before, now
 
@@ -125,12 +127,12 @@ def show_setting(value: Any) -> str:
 
 
 def make_header(kind: str, made_with: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of a run, as its manifest and its ledger have them."""
+    """Return the settings of a run in the form that its manifest and its ledger record."""
     return {"schema": SCHEMA, "kind": kind, "made_with": json.loads(json.dumps(made_with))}
 
 
 def check_same(folder: Path, found: dict[str, Any], asked: dict[str, Any], advice: str) -> None:
-    """Raise `BertprepError` if the header found in a folder is not the run's, naming the first difference."""
+    """Raise `BertprepError`, which names the first difference, if a folder's header is not that of the run."""
     if found != asked:
         raise BertprepError(f"{folder}: {describe_difference(found, asked)}; {advice}, or remove this folder")
 
@@ -149,7 +151,7 @@ def resuming_command(folder: Path) -> str:
 
 
 def read_settings(folder: Path) -> dict[str, Any] | None:
-    """Return the checked settings of a folder that is being made: its header, versions and command; None of any other."""
+    """Return the checked settings of an unfinished folder: its header, versions and command. None for any other folder."""
     path = folder / LEDGER / SETTINGS_FILE
     try:
         settings = check_values(parse_json(read_bounded(path)), _RULES, needed=("versions",))
@@ -163,6 +165,6 @@ def read_settings(folder: Path) -> dict[str, Any] | None:
 
 
 def corrupt(path: Path, error: Exception) -> BertprepError:
-    """Return the error for a file of a ledger that cannot be read."""
+    """Return the error for a corrupt file of a ledger."""
     why = getattr(error, "strerror", None) or error
     return BertprepError(f"{path}: is corrupt ({why}); remove it, and run the command again")

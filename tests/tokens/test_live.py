@@ -383,7 +383,7 @@ def test_what_does_not_fit_is_refused_in_one_line(own: Path, tokens: Path, texts
         LiveExamples(own, "test")
     with pytest.raises(UsageError, match=r"^no data; name at least one folder of token shards$"):
         LiveExamples([])
-    with pytest.raises(UsageError, match=r"expected token shards|holds no record files"):
+    with pytest.raises(UsageError, match=r"expected token shards|has no record"):
         LiveExamples(texts[0].parent)
 
 

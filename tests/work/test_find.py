@@ -222,9 +222,9 @@ def test_a_split_that_is_named_by_itself_is_all_that_there_is_to_train_on(lay: C
         ("tfrecord/a.tfrecord ofrecord/part-0", "has several formats, tfrecord/ and ofrecord/; name one, such as tfrecord"),
         (
             "NOTES.csv",
-            r"holds no record files \(NOTES.csv is neither TFRecord, OFRecord, nor Arrow or Parquet of records\); name a .*",
+            r"has no record files \(NOTES.csv is neither TFRecord, OFRecord, nor Arrow or Parquet of records\); name a .*",
         ),
-        ("a/README", "holds no record files; name a folder that has them, or has training/ and test/, or a record file"),
+        ("a/README", "has no record files; name a record file, or a folder with record files or with training/ and test/"),
     ],
 )
 def test_folders_that_name_no_data_set_or_several(files: str, message: str, lay: Callable[[str], None]) -> None:

@@ -57,9 +57,15 @@ def test_what_is_finished_is_found_again_and_closed(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("versions", "line"),
     [
-        ({**VERSIONS, "bertprep": "2"}, "was started with bertprep 1, this run has bertprep 2, which may write other bytes"),
-        ({**VERSIONS, "pyarrow": "3"}, "was started with pyarrow None, this run has pyarrow 3, which may write other bytes"),
-        ({"numpy": "2"}, "was started with bertprep 1, this run has bertprep None, which may write other bytes"),
+        (
+            {**VERSIONS, "bertprep": "2"},
+            "was started with bertprep 1, but this run has bertprep 2, which may write other bytes",
+        ),
+        (
+            {**VERSIONS, "pyarrow": "3"},
+            "was started with pyarrow None, but this run has pyarrow 3, which may write other bytes",
+        ),
+        ({"numpy": "2"}, "was started with bertprep 1, but this run has bertprep None, which may write other bytes"),
     ],
 )
 def test_what_one_version_began_no_other_finishes(versions: dict[str, str], line: str, folder: Path) -> None:
@@ -130,7 +136,7 @@ def test_a_file_is_finished_once_and_another_checksum_is_an_error(folder: Path) 
     before = marker(folder).read_bytes()
     ledger_of(folder).finish(NAME, ENTRY)
     with pytest.raises(
-        BertprepError, match=r"part-0: was made with blake3 0000.*, and now with blake3 1111.*: the text or a library"
+        BertprepError, match=r"part-0: has blake3 1111.*, but another run made it with blake3 0000.*, so the text or a library"
     ):
         ledger_of(folder).finish(NAME, {**ENTRY, "blake3": "1" * 64})
     assert not (folder / NAME).exists()  # rather than there under the other's checksum
@@ -139,7 +145,7 @@ def test_a_file_is_finished_once_and_another_checksum_is_an_error(folder: Path) 
 
 @pytest.mark.parametrize("version", ["2", "1.dev0"])
 def test_a_version_that_decides_bytes_is_refused(folder: Path, version: str) -> None:
-    message = rf"was started with bertprep 1, this run has bertprep {version}, which may write other bytes"
+    message = rf"was started with bertprep 1, but this run has bertprep {version}, which may write other bytes"
     with pytest.raises(BertprepError, match=message):
         ledger_of(folder, {**VERSIONS, "bertprep": version}).open([NAME])
 
@@ -190,7 +196,7 @@ def test_a_marker_that_is_no_file_is_one_line(folder: Path) -> None:
 
 def test_a_marker_of_other_settings_is_never_taken(folder: Path) -> None:
     (folder / LEDGER / "settings.json").unlink()
-    with pytest.raises(BertprepError, match="is of a file made with other settings"):
+    with pytest.raises(BertprepError, match="its file was made with other settings"):
         ledger_of(folder, seq=512).open([NAME])
 
 
@@ -221,7 +227,7 @@ def test_nothing_is_written_or_removed_through_a_link(link: str, tmp_path: Path)
     (folder / link).symlink_to(outside)
     before = tree(outside)
     ledger = ledger_of(folder)
-    with pytest.raises(BertprepError, match=r"\A[^\n]* is a link[^\n]*nothing is written there[^\n]*\Z"):
+    with pytest.raises(BertprepError, match=r"\A[^\n]* is a link[^\n]*nothing is written[^\n]*\Z"):
         ledger.open([NAME])
     ledger.abandon([NAME])
     assert tree(outside) == before

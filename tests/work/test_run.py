@@ -204,7 +204,7 @@ def test_it_must_have_the_same_bytes_again(request_here: Request, monkeypatch: p
     before = tree(request_here.output)
     monkeypatch.setattr(toy, "write", lambda path, _: write(path, "5"))
     with pytest.raises(
-        BertprepError, match=r"part-2: was made with blake3 [0-9a-f]{16}\.\.\., and now with blake3 [0-9a-f]{16}"
+        BertprepError, match=r"part-2: has blake3 [0-9a-f]{16}\.\.\., but another run made it with blake3 [0-9a-f]{16}"
     ):
         request_here()
     monkeypatch.undo()
