@@ -45,6 +45,6 @@ def check_free_space(needed_bytes: Mapping[Path, int]) -> None:
     for disk in free_space(needed_bytes):
         if not disk.enough:
             raise BertprepError(
-                f"{disk.folder}: {disk.needed_bytes / 1e6:,.0f} MB still to write, and {disk.free_bytes / 1e6:,.0f} MB are "
-                "free; free some space, or choose another --workdir"
+                f"{disk.folder}: {disk.needed_bytes / 1e6:,.0f} MB are still to be written, but only "
+                f"{disk.free_bytes / 1e6:,.0f} MB are free; free some space, or choose another --workdir"
             )

@@ -1,6 +1,6 @@
-"""Lets one run at a time write to a folder, by a lock on a file in it, and shows whether a run lives.
+"""Lets one run at a time write to a folder, by a lock on a file in it, and tells whether a run is still alive.
 
-The OS releases a lock if its run dies.
+The OS releases the locks of a run when it dies.
 """
 
 import fcntl
@@ -40,12 +40,15 @@ def locked(folder: Path, name: str = LOCK, *, wait: bool = False) -> Iterator[No
 
 
 def hold(path: Path) -> int | None:
-    """Return a descriptor whose shared lock `is_held` sees until it is closed; None if the file cannot be locked."""
+    """Take a shared lock on a file, and return its descriptor, or None if the file cannot be locked.
+
+    `is_held` returns True for the file until the descriptor is closed.
+    """
     return _try_lock(path, fcntl.LOCK_SH)
 
 
 def is_held(path: Path) -> bool:
-    """Return whether a living process has locked a file; False where that cannot be known, as in a store."""
+    """Return whether a running process has locked a file; False if that cannot be known, for example in a store."""
     try:
         descriptor = _try_lock(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -56,7 +59,10 @@ def is_held(path: Path) -> bool:
 
 
 def _try_lock(path: Path, operation: int) -> int | None:
-    """Return a descriptor of a locked file; None if there is no such file, or its file system has no locks."""
+    """Lock a file and return its descriptor; None if there is no such file, or if its file system has no locks.
+
+    With LOCK_NB, raises `BlockingIOError` if another process holds the lock.
+    """
     if is_object(path):
         return None
     try:

@@ -399,7 +399,7 @@ def _store(path: ObjectUrl, put_bytes: int) -> Any:
         try:
             import obstore.store
         except ImportError as error:
-            raise UsageError(f"{path}: URLs of stores need obstore: pip install 'bertprep[cloud]'") from error
+            raise UsageError(f"{path}: URLs of stores need obstore; install it with pip install 'bertprep[cloud]'") from error
         kind, allow_http, _ = _PROVIDERS[path.scheme]
         unit, silence = first_wait_seconds(), silence_seconds()
         answer = silence + (ONE_PUT_BYTES / _SLOWEST_BYTES_PER_SECOND if is_large else 0)

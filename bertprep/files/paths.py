@@ -46,7 +46,7 @@ def as_path(text: str | Path) -> Path:
             return text
         text = str(text).replace(":/", "://", 1)  # Path("s3://...") has lost a slash
     if not isinstance(text, str):
-        raise UsageError(f"{text!r}: expected one path or URL")
+        raise UsageError(f"{text!r}: expected a path or a URL")
     scheme, is_url, rest = text.partition("://")
     scheme = scheme.lower()
     if not is_url or "/" in scheme:

@@ -1,4 +1,4 @@
-"""Turns text shards into masked-LM instances: tokenizers, vocabularies and the generator, which gives the same as Google's.
+"""Turns text shards into masked-LM instances: tokenizers, vocabularies, and a generator with the same results as Google's.
 
 `reference` has the algorithm in plain Python, and `generator` the compiled version, with the same results.
 """

@@ -133,7 +133,7 @@ class Tokenizer:
         text_bytes = text_crc32c = 0
         while lines := file.read(_BLOCK_BYTES) + file.readline():  # a block stays in the processor's cache
             if text_bytes + len(lines) > size:
-                raise BertprepError(f"{path}: grew while it was read; wait until it is complete")
+                raise BertprepError(f"{path}: grew while it was read; wait until it is complete, and run the same command")
             text_crc32c = kernels.load().checksum(text_crc32c, np.frombuffer(lines, np.uint8), len(lines))
             buffer = bytearray(lines if lines.endswith(b"\n") else lines + b"\n")
             end = len(buffer)

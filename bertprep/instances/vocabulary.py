@@ -125,7 +125,7 @@ def load_vocabulary(path: Path) -> Vocabulary:
 
 
 def unknown_warnings(share: float, vocabulary: Vocabulary, text: Path, advice: str) -> list[str]:
-    """Return a warning if so large a share of the first tokens of a text is [UNK] that the vocabulary does not fit it."""
+    """Return a warning if so many of the first tokens of a text are [UNK] that the vocabulary does not fit the text."""
     if share <= MANY_UNKNOWN:
         return []
     return [f"{share:.0%} of the first tokens of {text} are [UNK]: {vocabulary.path} does not fit this text; {advice}"]

@@ -139,7 +139,7 @@ def _put_instance(g, text, instance, mask, a_start, a_size, b_start, b_size):
 
 @subroutine
 def _draw_random_next(g, document, target):
-    """Return (start, end) of the tokens of consecutive sentences in another document, at least one, up to `target` tokens."""
+    """Return (start, end) of sentences in another document, from a random one on, until they have `target` tokens."""
     other = 0
     for _ in range(_RANDOM_DOCUMENT_TRIES):
         other = draw_below(g.twister, g.documents)

@@ -45,7 +45,7 @@ def _cut_pair(s, begins, sizes):
 
 @subroutine
 def _draw_other(s, document, documents, document_starts, starts, begins, sizes, wanted):
-    """Make the second segment from sentences of another document, starting at a random one, up to the wanted tokens."""
+    """Make the second segment from sentences of another document, from a random one on, until it has the wanted tokens."""
     other = document
     for _ in range(10):
         other = _below(s, documents)

@@ -79,7 +79,7 @@ def row_bytes(shape: Shape) -> int:
 
 
 def rows_in_batch(shape: Shape) -> int:
-    """Return the number of rows in each record batch of an Arrow file except the last: 4 MiB, at most 1,024 rows.
+    """Return the number of rows in a record batch of an Arrow file: as many as fit in 4 MiB, but 1 to 1,024.
 
     >>> from bertprep.records.examples import PretrainingExamples
     >>> [rows_in_batch(Shape(PretrainingExamples, seq, 20)) for seq in (128, 512, 65_535)]

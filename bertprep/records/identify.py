@@ -24,7 +24,7 @@ SAME_SETTINGS = "give files that were made with the same settings"
 
 @dataclass(frozen=True)
 class IdentifiedFile:
-    """A record file that was read: its contents and checksum, and the name and split that it has in the data set."""
+    """The contents and the checksum of a record file, and its name and split in the data set."""
 
     path: Path
     name: str
@@ -51,7 +51,7 @@ def identify(
 
 
 def with_one_pred(files: Sequence[IdentifiedFile]) -> list[IdentifiedFile]:
-    """Return the files, after giving each that does not state its number of predictions the largest number of any file."""
+    """Return the files; those that do not state their number of predictions get the largest number of any file."""
     most = max((file.shape.pred for file in files), default=0)
     return [_with_pred(file, most) if file.format.is_columnar and file.shape.pred < most else file for file in files]
 

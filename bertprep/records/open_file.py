@@ -235,7 +235,7 @@ def _decompressed(path: Path, file: BinaryIO, may_hold: int) -> NDArray[np.uint8
     block = stream.read(BUFFER_BYTES)
     if len(block) == BUFFER_BYTES:
         find_format(path, np.frombuffer(block, np.uint8), is_whole=False)  # refuses other files before memory is filled
-    held = _Held(path, may_hold, "decompress them, or give fewer")
+    held = _Held(path, may_hold, "decompress them, or name fewer files")
     while block:
         held.write(block)
         block = stream.read(BUFFER_BYTES)

@@ -17,5 +17,5 @@ def test_folders_of_one_file_system_are_added_up(tmp_path: Path) -> None:
     assert (disk.folder, disk.needed_bytes, disk.enough) == (tmp_path / "a", 30, True)
     most = 2 * shutil.disk_usage(tmp_path).free // 3
     check_free_space({tmp_path / "a": most})
-    with pytest.raises(BertprepError, match=r"MB still to write, and .* MB are free; free some space"):
+    with pytest.raises(BertprepError, match=r"MB are still to be written, but only .* MB are free; free some space"):
         check_free_space({tmp_path / "a": most, tmp_path / "b": most})

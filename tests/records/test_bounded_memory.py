@@ -87,7 +87,7 @@ def test_more_than_is_held_in_memory_is_refused(tmp_path: Path, monkeypatch: pyt
     path.write_bytes(gzip.compress(12_000 * file_of(FIRST)))
 
     def read() -> None:
-        with pytest.raises(BertprepError, match=f"^{path}: needs too much memory; .*; decompress them, or give fewer$"):
+        with pytest.raises(BertprepError, match=f"^{path}: needs too much memory; .*; decompress them, or name fewer files$"):
             records.open(path)
 
     assert traced_peak(read) < 16_000_000

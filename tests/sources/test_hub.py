@@ -131,7 +131,7 @@ def test_a_client_like_that_of_the_process_is_back_where_its_factory_is_unknown(
 
 def test_too_small_a_disk_is_reported_before_the_start(server: HubServer, tmp_path: Path) -> None:
     file = RemoteFile("a", "datasets/some/set/resolve/x/a", 1 << 60, "0" * 64)
-    with open_hub() as hub, pytest.raises(BertprepError, match="MB still to write, and"):
+    with open_hub() as hub, pytest.raises(BertprepError, match="MB are still to be written, but only"):
         hub.fetch(Listing({"hub": "datasets/some/set"}, "x", (file,)), tmp_path)
     assert not server.asked
 

@@ -578,7 +578,7 @@ def test_batches_of_tokens_that_cannot_be_are_refused(tokens: Path, packed: bool
 
 def test_several_folders_are_refused(tokens: Path) -> None:
     given: Any = [str(tokens), str(tokens)]
-    with pytest.raises(UsageError, match="set']: expected one path or URL"):
+    with pytest.raises(UsageError, match="set']: expected a path or a URL"):
         TokenDataset(given)
 
 
