@@ -153,7 +153,7 @@ BERTPREP = """
 2 inspect folder => folder: has no record files; name a record file, or a folder
 2 inspect {missing|dangling} => ; name a record file
 1 inspect fifo => fifo: cannot be read: it is not a plain file; name a record file
-2 inspect text.txt => text.txt: is plain text, which other tools show; run head -n 20 text.txt
+2 inspect text.txt => text.txt: is plain text, expected records or a token shard; to show the text, run head -n 20 text.txt
 1 inspect cut.jsonl => cut.jsonl: is neither TFRecord, OFRecord, Arrow nor Parquet
 1 {inspect short.tfrecord|convert short.tfrecord out} =>
 1 validate short.tfrecord => errors found; each line above says what to do
@@ -172,7 +172,7 @@ BERTPREP = """
 
 2 convert m*.x out => m*.x: does not exist; name a file or folder of records or token shards, patterns are not expanded
 2 convert {good.tfrecord good.tfrecord|above/a ./above/a/} => : is the source itself
-2 convert {above/a above/a/below|above/a .} => : source and target must not contain each other (above/a)
+2 convert {above/a above/a/below|above/a .} => : must neither contain the source above/a nor be in it
 2 convert good.tfrecord out --to csv => --to csv: unknown; choose one of tfrecord, ofrecord, arrow, parquet
 2 convert good.tfrecord out --{shards|pick} 0 => : must be at least 1
 2 convert good.tfrecord out --shards 3 => --shards 3: the source has 2 records, and each file needs at least one

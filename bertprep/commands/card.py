@@ -23,7 +23,7 @@ UNKNOWN = "unknown"
 HUB_SPLITS = {
     DEV: "validation", DEV_MISMATCHED: "validation_mismatched", SUBMISSION: "test", SUBMISSION_MISMATCHED: "test_mismatched",
 }  # fmt: skip
-"""The names of splits in `datasets` that differ from their folders; they are those of the tasks' data sets on the Hub."""
+"""The names on the Hub of splits whose folders have other names; the Hub's own data sets of these tasks have the same names."""
 
 _PUBLIC_DOMAIN = "public-domain"
 _TASKS = {RECORDS: "fill-mask", SQUAD: "question-answering", NER: "token-classification"}
@@ -196,7 +196,7 @@ def _column_rows(pushed: PushedSet) -> list[list[str]]:
 def _licence_text(pushed: PushedSet) -> str:
     licences = licences_of(pushed.corpus, pushed.licence)
     if licences == [UNKNOWN]:
-        return "The licence of the text is not known. Find it out before you share the records or models trained on them."
+        return "The licence of the text is not known. Check it before you share the records or models trained on them."
     if licences == [_PUBLIC_DOMAIN]:
         return "The text is in the public domain."
     also = " Keep the attribution and the licence when you share it." if "gfdl" in licences else ""

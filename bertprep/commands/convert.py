@@ -27,7 +27,7 @@ _PART = re.compile(r"part-\d+")
 
 @dataclass(frozen=True, kw_only=True)
 class Convert(Variant, InRows, InParts):
-    """The request of `convert`: records or token shards, and the format and place of the result."""
+    """The request of `convert`: records or token shards, and the path and format of the result."""
 
     source: Path | str = field(
         kw_only=False,
@@ -162,7 +162,7 @@ class Convert(Variant, InRows, InParts):
         if target.is_file():
             raise UsageError(f"{target}: is a file; name a folder for the records")
         if real_target in real_source.parents or real_source in real_target.parents:
-            raise UsageError(f"{target}: source and target must not contain each other ({source}); name a folder outside")
+            raise UsageError(f"{target}: must neither contain the source {source} nor be in it; name a folder outside")
 
 
 REQUEST = Convert

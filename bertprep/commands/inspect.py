@@ -110,7 +110,7 @@ def _open(path: Path, vocab: Path | None) -> Iterator[_Source]:
         import shlex
 
         shown_by = f"head -n {_HEAD_LINES} {shlex.quote(str(path))}"
-        raise UsageError(f"{path}: is plain text, which other tools show; run {shown_by}")
+        raise UsageError(f"{path}: is plain text, expected records or a token shard; to show the text, run {shown_by}")
     if path.suffix in (".bin", ".idx"):
         (data_set,) = find_data_sets([path])
         if data_set.manifest and data_set.manifest.tokenizer:
@@ -165,7 +165,9 @@ class _Ids:
     def __init__(self, path: Path, shard: TokenShard, tokenizer: DocumentTokenizer | None) -> None:
         self.total = shard.sizes[0]
         self._shard, self._tokenizer = shard, tokenizer
-        self.about = f"{path}: {counted(self.total, self.noun)}" + ("" if tokenizer else f", no {TOKENIZER} next to them")
+        self.about = f"{path}: {counted(self.total, self.noun)}" + (
+            "" if tokenizer else f"; no {TOKENIZER} is next to them, so ids are shown"
+        )
 
     def show(self, number: int) -> tuple[str, list[list[Word]]]:
         from bertprep.check.show import Token

@@ -40,8 +40,8 @@ from bertprep.work.manifest import (
 def find_text(request: TextRequest, workers: int, *, cased: bool, pairs: bool = True) -> tuple[Texts, Vocabulary]:
     """Return the text shards and the vocabulary of a request; make and keep those that are missing.
 
-    With `pairs`, files of --input must have one sentence per line, which --lines-are-sentences asserts. Without --vocab, a
-    vocabulary is trained if there is none.
+    With `pairs`, raises `BertprepError` if the lines of --input do not look like sentences, unless --lines-are-sentences is
+    given. Without --vocab, a vocabulary is trained if there is none.
     """
     named = named_vocabulary(request, cased=cased)  # refuse a wrong vocabulary before text is sharded
     texts = given_texts(request, pairs=pairs) if request.inputs else find_corpus(request, workers)

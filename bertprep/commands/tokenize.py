@@ -275,7 +275,7 @@ def _open_tokenizer(request: Tokenize) -> DocumentTokenizer:
     except UsageError:  # the model has no tokenizer_config.json
         return tokenizer
     except BertprepError as error:
-        warn(f"{address}: could not be read, so a mask token that it may name is not known: {error}")
+        warn(f"{address}: could not be read, so a mask token that it names is unknown to this tokenizer: {error}")
         return tokenizer
     return DocumentTokenizer(path, name, config, request.words)
 

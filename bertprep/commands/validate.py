@@ -186,7 +186,7 @@ def _finding_lines(outcomes: Sequence[Outcome]) -> list[str]:
     for (_, folder, code), lines_of_code in sorted(alike.items(), key=lambda item: item[0][0] != ERROR):
         lines += lines_of_code[:SHOWN_OF_A_CODE]
         if len(lines_of_code) > SHOWN_OF_A_CODE:
-            more.append(f"{folder}: {len(lines_of_code) - SHOWN_OF_A_CODE:,} more findings {code}, which --json FILE has")
+            more.append(f"{folder}: {len(lines_of_code) - SHOWN_OF_A_CODE:,} more findings {code}; --json FILE writes all")
     return [*lines, *more]
 
 

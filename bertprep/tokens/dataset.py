@@ -45,7 +45,7 @@ from bertprep.tokens.window_counts import check_counts
 from bertprep.work.layout import TRAINING
 
 WINDOWS_IN_GROUP = 16
-"""Windows whose rows are shuffled together."""
+"""The number of windows whose rows are shuffled together."""
 _ROW_BITS = 32  # for the row's index in its window, in the key of a row's masks
 _SETTINGS = "seq", "packed", "objective", "first_position", "seed"
 """The settings that rows depend on, apart from the documents and the masking."""
@@ -224,7 +224,7 @@ class TokenDataset(TokenRows):
 
     @property
     def masks_words(self) -> bool:
-        """Whether whole words are masked, as far as they fit in the number of tokens to predict."""
+        """Whether masks cover whole words, except where a word has more tokens than are still to be masked."""
         return self.whole_word and self.objective == "mlm"
 
     @property

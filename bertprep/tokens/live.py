@@ -47,7 +47,7 @@ from bertprep.work.data_set import DataSet
 from bertprep.work.layout import TOKENS, TRAINING
 
 DEFAULT_GROUP = 8
-"""Shards whose examples are shuffled together."""
+"""The number of shards whose examples are shuffled together."""
 
 
 class LiveExamples(ColumnDataset):

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from bertprep.config import MaskedShare, MaskSchedule, read_mask_as
 from bertprep.errors import UsageError
 
-_SPAN_PROBABILITY = 0.2  # of SpanBERT's geometric lengths
+_SPAN_PROBABILITY = 0.2  # the parameter of SpanBERT's geometric distribution of lengths
 _LONGEST = 1 << 20  # words in a span
 _SALT = np.uint64(0xD1B54A32D192ED03)  # makes a row's fraction independent of the kernel's draws, which use the same key
 _MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)  # splitmix64's multipliers

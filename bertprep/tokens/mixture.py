@@ -67,7 +67,9 @@ class Mixture(TokenRows):
         for other in self.sets[1:]:
             for name in _ALIKE:
                 if getattr(other, name) != getattr(first, name):
-                    raise UsageError(f"{other}: has {name} {getattr(other, name)}, {first} has {getattr(first, name)}")
+                    raise UsageError(
+                        f"{other}: has {name} {getattr(other, name)}, {first} has {getattr(first, name)}; use one {name}"
+                    )
             if other.documents.tokenizer.sha256 != first.documents.tokenizer.sha256:
                 raise UsageError(
                     f"{other.folder}: has another tokenizer than {first.folder}; mix only data sets of the same tokenizer"

@@ -157,7 +157,7 @@ def _to_scores(mask: torch.Tensor, float_type: Any) -> torch.Tensor:
 
 
 def _block_masks(sequence_ids: torch.Tensor, is_causal: bool, sliding_window: int | None) -> Any:
-    """Return block masks for flex attention, which skips blocks of tokens that share no sequence."""
+    """Return block masks for flex attention, which skips blocks whose queries and keys have no sequence in common."""
     from torch.nn.attention.flex_attention import create_block_mask
 
     rows, seq = sequence_ids.shape
@@ -214,6 +214,6 @@ def _first_position(config: Any, seq: int) -> int:
     if (longest := seq + first) > config.max_position_embeddings:
         raise UsageError(
             f"max_position_embeddings {config.max_position_embeddings}: rows of {seq} tokens need {longest} in a model "
-            f"of type {config.model_type}, whose positions begin at {first}"
+            f"of type {config.model_type}, whose positions begin at {first}; use shorter rows"
         )
     return first

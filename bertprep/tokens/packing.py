@@ -63,7 +63,7 @@ class Window:
 
     @property
     def numbers(self) -> KeptNumbers:
-        """The window in the form that the cache keeps."""
+        """The window's arrays in the form that the cache keeps."""
         arrays = self.row_starts.view(np.uint32), self.begins, self.sizes.view(np.uint32), *self.more_numbers
         return KeptNumbers(np.concatenate(arrays), len(self), len(self.sizes))
 
@@ -213,7 +213,7 @@ class Windows:
         """Return where sequences begin, counted from the first token of `_tokens_of`."""
         from_first = begins - self._begin_of(window) // 8 * 8
         if from_first.max(initial=0) >= 1 << 32:
-            raise BertprepError(f"{shard.path}: has a document of more than {1 << 32:,} tokens; expected fewer")
+            raise BertprepError(f"{shard.path}: has a document of more than {1 << 32:,} tokens; split it into several")
         return from_first.astype(np.uint32)
 
 

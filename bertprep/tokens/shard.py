@@ -49,7 +49,7 @@ _UINT16, _INT32 = 8, 4
 _MAPPED = (np.dtype("<u2"), np.dtype("<i4"))
 _MAX_IN_UINT16 = 65_499  # the largest vocabulary for which Megatron's DType.optimal_dtype chooses uint16
 _HEAD_BYTES = 1 << 20
-_MAKE_AGAIN = "the two files do not fit each other, or are corrupt: make both again"
+_MAKE_AGAIN = "the .bin and the .idx do not belong together, or one of them is corrupt; make both again"
 _TOKENIZE_AGAIN = "make the token shards again with bertprep tokenize"
 
 
@@ -238,7 +238,7 @@ class TokenShard:
 
     @property
     def has_sentences(self) -> bool:
-        """Whether a document has more than one sequence."""
+        """Whether any document has more than one sequence."""
         return len(self.sequence_starts) > len(self.document_starts)
 
     def _check_sentences(self) -> None:

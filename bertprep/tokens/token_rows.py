@@ -50,10 +50,10 @@ def batch_positions(
     [[40, 41], [44, 45], [48, 49]]
     """
     if size < 1 or first < 0:
-        raise ValueError(f"batches of {size:,} from step {first:,}; expected at least 1, and 0")
+        raise ValueError(f"batch size {size:,}, first batch {first:,}: expected at least 1 and at least 0")
     most = sys.maxsize // size  # positions of later batches would overflow int64
     if first >= most:
-        raise ValueError(f"batches of {size:,} from step {first:,}; expected a step below {most:,}")
+        raise ValueError(f"first batch {first:,}: expected a number below {most:,} for batches of {size:,} rows")
     batches = range(first, most if stop is None else min(stop, most), step)
     own = np.arange(size) if rows is None else np.arange(size)[rows.start : rows.stop]
     at_once = max(1, _POSITIONS_AT_ONCE // size)

@@ -146,7 +146,8 @@ def test_text_is_shown_by_head(tmp_path: Path, capsys: pytest.CaptureFixture[str
     path.write_text("One sentence.\n")
     assert main(["inspect", str(path)]) == 2
     said = capsys.readouterr().err
-    assert said == f"bertprep: error: {path}: is plain text, which other tools show; run head -n 20 '{path}'\n"
+    expected = f"{path}: is plain text, expected records or a token shard; to show the text, run head -n 20 '{path}'"
+    assert said == f"bertprep: error: {expected}\n"
 
 
 def test_of_a_long_document_the_beginning_is_shown(

@@ -627,7 +627,7 @@ def test_batches_far_on_are_had_at_once_or_refused(tokens: Path) -> None:
         assert_equal({"input_ids": found["input_ids"][0]}, {"input_ids": near[first % of_epoch]["input_ids"]})
     for size in (1, 8):
         for first in (-1, (2**63 - 1) // size, 2**63, 2**70):
-            with pytest.raises(ValueError, match=f"^batches of {size} from step {first:,}; expected "):
+            with pytest.raises(ValueError, match=rf"^(batch size {size}, )?first batch {first:,}: expected "):
                 dataset.batches(size, first=first)
     with pytest.raises(ValueError, match=r"epoch [0-9,]+; expected a whole number from 0 to"):
         next(dataset.batches(8, first=2**59))

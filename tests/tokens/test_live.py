@@ -333,7 +333,7 @@ def test_rows_are_those_of_the_order(tokens: Path) -> None:
     np.testing.assert_array_equal(live[-1]["input_ids"], live[count - 1 : count]["input_ids"][0])
     np.testing.assert_array_equal(live[[5, 3]]["labels"], rows.columns["labels"][[5, 3]])
     for wrong in (count, -count - 1, 10**30, [0, count]):
-        with pytest.raises(IndexError, match=f"of {count:,}"):
+        with pytest.raises(IndexError, match=f"expected -{count:,} to {count - 1:,}"):
             live[wrong]  # type: ignore[call-overload]
     is_wanted = np.zeros(count, np.bool_)
     is_wanted[[3, 5]] = True
@@ -342,7 +342,7 @@ def test_rows_are_those_of_the_order(tokens: Path) -> None:
         with pytest.raises(TypeError, match="integer"):
             live[unlike]  # type: ignore[index]
     for size, first in ((0, 0), (-1, 0), (4, -1)):
-        with pytest.raises(ValueError, match=f"batches of {size} from step {first}; expected at least 1, and 0"):
+        with pytest.raises(ValueError, match=f"batch size {size}, first batch {first}: expected at least 1 and at"):
             next(live.batches(size, first=first))
     live.set_epoch(1)
     following = np.concatenate([batch.input_ids.copy() for batch in live.batches(64, stop=2 * count // 64)])[count:]
