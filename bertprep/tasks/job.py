@@ -80,7 +80,7 @@ def task_job(records: TaskRecords, vocabulary: Vocabulary, variant: Variant, fol
 
 
 def squad_records(files: Mapping[str, Path], version: str, vocabulary: Vocabulary, settings: SquadSettings) -> TaskRecords:
-    """Return the features of SQuAD's training and dev files: windows of a paragraph after each question."""
+    """Return the features of SQuAD's training and dev files: each question with the windows of its paragraph."""
     for split, path in files.items():
         if split not in (TRAINING, DEV):
             raise UsageError(f"--input {path}: SQuAD only has files for training and dev; name it train... or dev...")

@@ -127,7 +127,7 @@ class TaskRecordMaker(Maker):
         split = self.source.splits[name]
         first = split.make(0, min(_FIRST_EXAMPLES, split.bounds[-1]))
         tokens, unknown = count_tokens(first, (self.vocabulary.cls, self.vocabulary.sep), self.vocabulary.unk)
-        advice = "remove the output, and name the vocabulary of the model that you will train with --vocab"
+        advice = "remove the output, then choose the vocabulary of your model with --vocab"
         yield from unknown_warnings(unknown / max(tokens, 1), self.vocabulary, self.files[name], advice)
 
     def amounts(self, entries: Sequence[Entry]) -> dict[str, float]:

@@ -23,7 +23,7 @@ _SUFFIXES = {SQUAD: (".json",), GLUE: (".tsv", ".jsonl", ".json"), NER: (".conll
 def find_splits(task: str, inputs: Sequence[Path | str], downloaded: Sequence[Path]) -> dict[str, Path]:
     """Return the file of each split, training first: the files that `inputs` name, or else the downloaded ones.
 
-    Raises `UsageError` if a file is missing, if its name has no split, or if two files have the same split.
+    Raises `UsageError` if a file is missing, if its name does not show its split, or if two files are the same split.
     """
     if inputs:
         paths = _expand(task, inputs, {path.name for path in downloaded})

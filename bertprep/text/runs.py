@@ -65,7 +65,7 @@ class Documents:
         return np.diff(_offsets(self.texts))[self.order]
 
     def without(self, keys: npt.NDArray[np.uint64]) -> "Documents":
-        """Return the documents without those whose hash begins with one of these 64-bit keys."""
+        """Return the documents whose hash does not begin with one of these 64-bit keys."""
         kept = ~np.isin(self.hashes[:, 0], keys)
         return Documents(self.hashes[kept], self.copies[kept], self.texts, self.order[kept])
 
@@ -179,7 +179,7 @@ class Sorter:
 
 
 def read_rows(path: Path) -> Rows:
-    """Return the rows (n, 3) next to a file of runs."""
+    """Return the rows (n, 3) from the file at `path`, which is next to a file of runs."""
     try:
         return np.frombuffer(path.read_bytes(), "<u8").reshape(-1, 3).astype(np.uint64, copy=False)
     except (OSError, ValueError) as error:

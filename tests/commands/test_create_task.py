@@ -167,7 +167,7 @@ def test_a_vocabulary_that_does_not_fit_is_warned_of_and_found(
     warned = [line for line in capsys.readouterr().err.splitlines() if "[UNK]" in line]
     assert warned == [
         f"warning: 100% of the first tokens of {files[0]} are [UNK]: {VOCABULARY} does not fit this text; remove the output, "
-        "and name the vocabulary of the model that you will train with --vocab"
+        "then choose the vocabulary of your model with --vocab"
     ]
     create = {"squad": bertprep.create_squad, "glue": bertprep.create_glue, "ner": bertprep.create_ner}[task]
     with pytest.warns(bertprep.BertprepWarning, match="100% of the first tokens of "):
