@@ -91,7 +91,7 @@ def run(namespace: argparse.Namespace) -> int:
     if engine.is_first:
         what = f"{options.model}, {counted(options.batch_size, 'sequence')} of {options.seq}/{options.pred}"
         where = f"{engine.execution.describe()}, {settings.engine}{f' ({why})' if why else ''} on {engine.device_name}"
-        print_message(f"{what}, {where}: {options.repeats} times {options.steps} steps, after {options.skip} each")
+        print_message(f"{what}, {where}: {options.repeats} times {options.steps} steps, each after {options.skip} others")
     seconds, cpu_seconds = measure(engine, options, synthetic_batches(engine, options, size, model.vocab_size))
     if not engine.is_first:
         return 0

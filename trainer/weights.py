@@ -106,7 +106,10 @@ def short_name(file: Path) -> str:
 
 
 def model_of(file: Path) -> ModelConfig:
-    """Return the model's sizes from a checkpoint, or from the file next to weights; dropout is BERT's unless it is given."""
+    """Return the model's sizes from a checkpoint, or from the file next to weights.
+
+    A checkpoint that was trained without dropout gets BERT's dropout rates.
+    """
     if is_checkpoint(file):
         model = ModelConfig.from_settings(checkpoint.read_header(file).get("model", {}))
         if model != model.without_dropout():

@@ -316,7 +316,7 @@ def _charts_of(outcome: Outcome) -> list[Chart]:
         found = {split: of.lengths_of_a for split, of in splits.items()}
         charts.append(_histogram("Length of segment A", found, equal_columns(seq + 1), "tokens", caption))
     why = "follows from the length of each record" if is_known else "is at most what the length allows, with whole words"
-    caption = f"{_mean(total.predictions):.2f} masked tokens a record on average. The expected number {why}."
+    caption = f"{_mean(total.predictions):.2f} masked tokens per record on average. The expected number {why}."
     wanted = reduce(add, [of.predictions for of in expected]) if is_known else None
     found = {split: of.predictions for split, of in splits.items()}
     columns = equal_columns(len(total.predictions), last_alone=True)

@@ -188,8 +188,8 @@ def _next_sentence_tests(counts: RecordCounts, uses: int | None) -> Iterator[_Te
         limit = MAX_RANDOM_NEXT * drawn
         yield _Test(code, right, found, open_random, limit, drawn, level=WARNING, is_upper=True)
     else:
-        ends = f"{open_follows + open_random:,} and {uses:,} ends of documents"
-        too_few = f"B after A in about {drawn / 2:,.0f} records or more, of {ends}"
+        choices = f"{open_follows + open_random:,} records with a choice and {uses:,} ends of documents"
+        too_few = f"B after A in about {drawn / 2:,.0f} records or more, given {choices}"
         limit = (1 - LEAST_NEXT) * drawn
         yield _Test(code, too_few, f"{open_follows:,}", max(drawn - open_follows, 0), limit, drawn, is_upper=True)
     limit = (_NEARLY_ALL_RANDOM_NEXT if follows else _ALL_RANDOM_NEXT) * records

@@ -59,7 +59,7 @@ def _judge_unknown(outcome: Outcome) -> list[Finding]:
     findings = []
     for split, counts in outcome.token_counts.items():
         if counts.unknown > MANY_UNKNOWN * counts.tokens:
-            expected = f"at most {MANY_UNKNOWN:.0%} unknown tokens, as a tokenizer gives of text that it fits"
+            expected = f"at most {MANY_UNKNOWN:.0%} unknown tokens, as a tokenizer gives for text in its language"
             found = f"{counts.unknown / counts.tokens:.1%}"
             advice = "tokenize the text again, with a --tokenizer that was trained on its language"
             findings.append(Finding("unknown-tokens", split or ".", expected, found, level=WARNING, advice=advice))

@@ -267,7 +267,7 @@ def find_broken_words(texts: Texts, is_valid: Flags) -> Iterator[Rule]:
     np.minimum.at(smallest, rows[heads[is_left]], np.diff(heads, append=len(rows))[is_left])
     room = texts.rules.by_length[texts.lengths] - texts.predictions
     is_left_out, expected = is_valid & (unlike == 0) & (smallest <= room), "{wanted} predictions, or as many as fit"
-    found = "{predictions}, and a word of {value} left out"
+    found = "{predictions}, with a word of {value} pieces left out"
     yield Rule("prediction-count", expected, found, is_left_out, smallest, leaves_out=False)
 
 

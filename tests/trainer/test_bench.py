@@ -119,7 +119,7 @@ def test_lines_name_what_is_measured_and_report_progress(
     monkeypatch.setattr(sys, "stdout", sys.stderr)  # one stream, to see the order
     measure("--steps 6 --skip 2 --repeats 2 --batch-size 1")
     first, *progress, _, last = capfd.readouterr().err.splitlines()
-    assert first == "tiny, 1 sequence of 128/20, bf16, XLA, tensorflow on 2 x Clockwork: 2 times 6 steps, after 2 each"
+    assert first == "tiny, 1 sequence of 128/20, bf16, XLA, tensorflow on 2 x Clockwork: 2 times 6 steps, each after 2 others"
     assert progress == [
         "bench: 1/16 steps, 0:15:00 left", "bench: 6/16 steps, 0:01:48 left", "bench: 11/16 steps, 31.8 s left",
         "bench: 16/16 steps, in 0:01:15",
