@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import pickle
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from copy import copy
 from itertools import pairwise
 from pathlib import Path
@@ -31,17 +31,6 @@ SEQ, BATCH = 64, 4
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "encoders.md"
 FIRST_POSITION = {"modernbert": 0, "bert": 0, "roberta": 2, "llama": 0}
 TINY = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Threads cost such small models more than they give; other tests have theirs, which the bytes of a run depend on."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
