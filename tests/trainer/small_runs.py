@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -107,8 +107,18 @@ def make_task_batch(task: Task, step: int, *, sequences: int = BATCH) -> Example
 
 def on_engines(*names: str) -> pytest.MarkDecorator:
     """Run a test on these engines, each in the suite of its framework; "tensorflow-xla" is one of TensorFlow's."""
-    marked = [pytest.param(name, marks=getattr(pytest.mark, name.partition("-")[0])) for name in names]
-    return pytest.mark.parametrize("engine", marked)
+    return pytest.mark.parametrize("engine", [pytest.param(name, marks=mark_of(name)) for name in names])
+
+
+def on_engines_with(parameter: str, values: Mapping[str, Iterable[Any]]) -> pytest.MarkDecorator:
+    """Run a test on these engines, each with its own values of another parameter: not all pairs, where a graph is compiled."""
+    pairs = [(name, value) for name, of_engine in values.items() for value in of_engine]
+    return pytest.mark.parametrize(("engine", parameter), [pytest.param(*pair, marks=mark_of(pair[0])) for pair in pairs])
+
+
+def mark_of(engine: str) -> pytest.MarkDecorator:
+    mark: pytest.MarkDecorator = getattr(pytest.mark, engine.partition("-")[0])
+    return mark
 
 
 on_each_engine = on_engines(*ENGINES)

@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = pytest.mark.torch  # which starts in the fewest CPU seconds; tests/test_readme.py trains without --engine
 SCRIPT = Path(__file__).parents[2] / "examples" / "end_to_end" / "run"
 
 
 def test_every_step_runs(tmp_path: Path) -> None:
     done = subprocess.run(
-        [SCRIPT, "--quick", tmp_path], env={**os.environ, "PYTHON": sys.executable}, capture_output=True, text=True, check=False
-    )
+        [SCRIPT, "--quick", tmp_path, "--", "--engine", "torch"],
+        env={**os.environ, "PYTHON": sys.executable}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     for step in ("1. Records", "2. Pretraining", "3. Records", "4. Fine-tuning", "5. Questions", "Done"):
         assert f"== {step}" in done.stdout

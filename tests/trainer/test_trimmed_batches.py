@@ -10,7 +10,7 @@ from bertprep.records.write import write_examples
 from tests.trainer.numpy_engine import RecordFolder, plan, refuse
 from tests.trainer.small_data import make_squad, write_data
 from tests.trainer.small_runs import MODEL, PRED, SEQ, build, loss_of, on_engines, train_step
-from tests.trainer.test_packed_rows import short_batch, short_examples
+from tests.trainer.test_packed_rows import ONE_LAYER, short_batch, short_examples
 from trainer.batches import GlobalBatch, RankBatch, TrainingBatches, features
 from trainer.engines.choice import PACKED
 from trainer.trimmed_batches import arrange, eighths, steps_of_window, trim
@@ -109,7 +109,7 @@ def test_a_bad_record_is_reported_once_by_the_step_and_the_rank_that_have_it(tmp
 
 @on_engines(*PACKED)
 def test_a_trimmed_step_has_the_loss_and_the_gradients_of_its_rows(engine: str) -> None:
-    one, other = (build(engine, MODEL.without_dropout()) for _ in range(2))
+    one, other = (build(engine, ONE_LAYER) for _ in range(2))
     for step in range(2):
         batch = short_batch(step)
         short = {name: array[eighths(batch) < 6] for name, array in batch.items()}
