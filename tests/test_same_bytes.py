@@ -1,6 +1,7 @@
 """However a command is run, it leaves the same bytes: in parts, several times at once, killed, resumed by other workers.
 
-tests/work/test_run.py kills the loop that all commands share at each of its steps; tests/test_stress.py runs more races.
+tests/work/test_run.py kills the loop that all commands share at each of its steps. So here every change passes the commands
+that make their files in ways of their own; the others are stress tests, as are more races, in tests/test_stress.py.
 """
 
 import random
@@ -18,7 +19,13 @@ from tests.runs import RUNS, Course, expect_success, start
 
 pytestmark = [pytest.mark.skipif(sys.platform != "linux", reason="forks the process of the tests"), pytest.mark.slow]
 
-IN_PARTS = [name for name, run in RUNS.items() if run.has_parts]
+IN_PARTS = {name for name, run in RUNS.items() if run.has_parts}
+
+
+def run_each_of(*names: str) -> pytest.MarkDecorator:
+    """Run a test on these commands, and as a stress test on all others that take parts."""
+    others = sorted(IN_PARTS.difference(names))
+    return pytest.mark.parametrize("name", [*names, *(pytest.param(other, marks=pytest.mark.stress) for other in others)])
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +44,7 @@ def part(name: str, number: int, parts: int) -> list[str]:
     return [*RUNS[name].command, "--workers", "1", "--part", f"{number}/{parts}"]
 
 
-@pytest.mark.parametrize("name", IN_PARTS)
+@run_each_of("shard two kinds of files", "create", "tokenize", "tokenize documents in processes", "convert")
 def test_parts_in_any_order_two_of_them_twice(name: str, course: Course) -> None:
     expected, folder = course.alone(name), course.begin(name)
     order = [*range(5), *random.Random(name).sample(range(5), 2)]
@@ -51,7 +58,7 @@ def test_parts_in_any_order_two_of_them_twice(name: str, course: Course) -> None
     assert not [*folder.rglob(LEDGER)]
 
 
-@pytest.mark.parametrize("name", IN_PARTS)
+@run_each_of("shard two kinds of files", "create", "tokenize documents", "task")
 def test_killed_again_and_again(name: str, course: Course, monkeypatch: pytest.MonkeyPatch) -> None:
     """As one run, of another number of workers each time, and in parts."""
     expected, folder, chosen = course.alone(name), course.begin(name), random.Random(name)
@@ -70,7 +77,10 @@ def test_killed_again_and_again(name: str, course: Course, monkeypatch: pytest.M
     assert sums(folder) == expected
 
 
-@pytest.mark.parametrize("name", [name for name in RUNS if name not in ("download", "forecast", "everything", "sample")])
+@pytest.mark.parametrize(
+    "name",
+    ["shard two kinds of files", "create", "tokenize", "tokenize files", "convert a file", "vocabulary", "trainer's index"],
+)
 def test_several_at_once(name: str, course: Course) -> None:
     assert course.race(name, 3) == []
 

@@ -1,6 +1,7 @@
 """What chance finds: corrupt files, races, kills; `pytest -m stress --rounds N --seed N`, and one round in scripts/test --all.
 
-A round is 250 corrupt files of each kind, each race by 3, 5 and 8 processes, and one kill of a workspace in a store.
+A round is 250 corrupt files of each kind, 8,000 random calls, each race by 3, 5 and 8 processes, and one kill of a workspace in
+a store.
 """
 
 import random
@@ -20,10 +21,11 @@ from tests.object_store import Fault, Store, store
 from tests.runs import RUNS, Course
 from tests.small_hub import fill
 from tests.store_kills import Run, commands, watch
+from tests.test_random_calls import make_calls
 
 pytestmark = pytest.mark.stress
 __all__ = ["store"]  # a fixture
-CASES = 250
+CASES, CALLS = 250, 8_000
 FAULTS = ({"lose": True}, {"cut": True}, {"status": 503, "code": "SlowDown"}, {"status": 500, "code": "InternalError"})
 
 
@@ -31,6 +33,10 @@ def test_damaged_files_of_all_kinds(seed: int, golden_corpus: Path, tmp_path: Pa
     kinds = make_kinds(make_targets(golden_corpus, tmp_path / "targets"), tmp_path)
     faults = [try_apart(kind, [f"{seed}:{name}:{n}" for n in range(CASES)], tmp_path) for name, kind in kinds.items()]
     assert "".join(faults) == ""
+
+
+def test_no_call_ends_the_process(seed: int, golden_corpus: Path, tmp_path: Path) -> None:
+    make_calls(golden_corpus, tmp_path / "data", seed, CALLS)
 
 
 @pytest.fixture

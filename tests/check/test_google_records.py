@@ -11,19 +11,16 @@ from bertprep.instances import Vocabulary, load_vocabulary
 from tests.check.google import write_google_records
 from tests.golden import GOLDEN
 
+# Of whole words, rounds, lengths and case every two values come together.
 SETTINGS = [
     {},
-    {"dupe": 10},
-    {"dupe": 5, "seed": 1},
-    {"dupe": 5, "short_seq_prob": 0.5},
-    {"dupe": 5, "cased": True},
-    {"seq": 512, "pred": 77, "dupe": 5},
+    {"dupe": 10, "seed": 1},
+    {"dupe": 5, "short_seq_prob": 0.5, "cased": True},
     {"seq": 512, "pred": 77, "dupe": 10, "cased": True},
-    {"whole_word": True},
+    {"whole_word": True, "cased": True},
     {"whole_word": True, "dupe": 10},
-    {"whole_word": True, "dupe": 5, "cased": True},
     {"whole_word": True, "seq": 512, "pred": 77},
-    {"whole_word": True, "seq": 512, "pred": 77, "dupe": 10},
+    {"whole_word": True, "seq": 512, "pred": 77, "dupe": 5},
 ]
 
 

@@ -59,7 +59,7 @@ FILES = [
     Fault("a byte appended", plants.append_to_file(b"\n"), "trailing-bytes", record=SOMEWHERE, formats=FORMATS),
     Fault(
         "empty records appended",
-        plants.append_to_file(frame(b"", "ofrecord") * 100_000),
+        plants.append_to_file(frame(b"", "ofrecord") * 66_000),
         "bad-message",
         record=SOMEWHERE,
         also=("feature-missing", *BREAKS_OFF),

@@ -61,7 +61,7 @@ def test_long_records_are_looked_at_a_few_at_a_time(tmp_path: Path) -> None:
 
 def test_a_file_of_records_without_content_takes_no_memory_for_each(tmp_path: Path) -> None:
     path = tmp_path / "part-0"
-    path.write_bytes(file_of(FIRST, variant=OFRECORD) + bytes(8) * 100_000)
+    path.write_bytes(file_of(FIRST, variant=OFRECORD) + bytes(8) * 66_000)
     with pytest.raises(BertprepError, match=r"the records before it have \d+ bytes on average, expected"):
         records.open(path)
     (outcome,) = validate([path], workers=1)
