@@ -1,7 +1,8 @@
 """`--engine ray` on a cluster of two nodes, each with processes of its own; the one that is not the head, and runs, are killed.
 
-Runs that are killed are processes of their own; the others of a test are commands of one process, since a process that joins a
-cluster takes as much time as ten small runs. What a test has lost or broken of the cluster is there again for the next one.
+Runs that are killed are processes of their own. The others are commands of one process for all tests, since a process that
+joins a cluster, and the workers that Ray starts for it, take as much time as ten small runs. What a test has lost or broken of
+the cluster is there again for the next one.
 """
 
 import filecmp
@@ -74,6 +75,7 @@ class Session:
     def __init__(self, cluster: Any, folder: Path) -> None:
         self.folder, self._opened = folder, os.open(folder, os.O_RDONLY)
         self.unseen = Path(f"/proc/self/fd/{self._opened}")
+        self._is_within_a_command = False
         self._process = subprocess.Popen(
             [sys.executable, "-c", _SESSION], env={**os.environ, "PYTHONPATH": str(ROOT), "RAY_ADDRESS": cluster.address},
             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, pass_fds=(self._opened,),
@@ -83,18 +85,25 @@ class Session:
         """Run a command; returns the last line that it has printed."""
         assert self._process.stdin
         assert self._process.stderr
+        self._is_within_a_command = True
         self._process.stdin.write(json.dumps([str(folder), [*arguments, *ON_RAY]]) + "\n")
         self._process.stdin.flush()
         printed: list[str] = []
         for line in self._process.stderr:
             if line.startswith("status "):
+                self._is_within_a_command = False
                 assert line == f"status {status}\n", "".join(printed)
                 return printed[-1].rstrip("\n") if printed else ""
             printed.append(line)
         raise AssertionError("".join(printed))
 
+    @property
+    def takes_commands(self) -> bool:
+        """Whether it runs, and no test has failed within a command."""
+        return self._process.poll() is None and not self._is_within_a_command
+
     def close(self) -> None:
-        with suppress(subprocess.TimeoutExpired):  # the test has failed within a command
+        with suppress(subprocess.TimeoutExpired):  # a test has failed within a command
             self._process.communicate(timeout=60)
         self._process.kill()
         os.close(self._opened)
@@ -149,11 +158,21 @@ def add_node(cluster: Any, tries: int = 6, **options: Any) -> None:
         add_node(cluster, tries - 1, **options)
 
 
+@pytest.fixture(scope="module")
+def sessions(nodes: Any) -> Iterator[list[Session]]:  # noqa: ARG001 - they end before the cluster does
+    """The processes that tests have started."""
+    started: list[Session] = []
+    yield started
+    for each in started:
+        each.close()
+
+
 @pytest.fixture
-def session(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
-    made = Session(cluster, tmp_path_factory.mktemp("session"))
-    yield made
-    made.close()
+def session(cluster: Any, sessions: list[Session], tmp_path_factory: pytest.TempPathFactory) -> Session:
+    """The process of the test before; another one where that is lost."""
+    if not sessions or not sessions[-1].takes_commands:
+        sessions.append(Session(cluster, tmp_path_factory.mktemp("session")))
+    return sessions[-1]
 
 
 @pytest.fixture(scope="module")
