@@ -255,7 +255,7 @@ def temporary_folder(path: Path) -> Iterator[Path]:
 
 
 def remove_folder(path: Path) -> None:
-    """Remove a folder and ignore what cannot be removed; a link to a folder is left alone."""
+    """Remove a folder, or as much of it as possible; a link to a folder is left alone."""
     if isinstance(path, ObjectPath):
         object_store.delete_all(path, object_store.tree(path))
     else:
