@@ -45,6 +45,10 @@ def _restore(kind: type[BertprepError], args: tuple[Any, ...], attributes: dict[
     return error
 
 
+class WriteError(BertprepError):
+    """A file cannot be written, for instance because the disk is full or belongs to another user."""
+
+
 class UsageError(BertprepError):
     """The request cannot be met, whatever the data is: one line, exit status 2."""
 

@@ -10,6 +10,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -26,11 +27,11 @@ from bertprep.commands.texts import (
     texts_of_corpus,
 )
 from bertprep.config import InstanceSettings, RecordFormat, Variant
-from bertprep.errors import UsageError
-from bertprep.files.atomic import temporary_folder
+from bertprep.errors import BertprepError, UsageError, WriteError
+from bertprep.files.atomic import atomic_file, temporary_folder
 from bertprep.files.free_space import FreeSpace, free_space
 from bertprep.files.outputs import begins_with, write_output
-from bertprep.files.paths import as_path
+from bertprep.files.paths import as_path, disk_folder, is_object
 from bertprep.instances import Vocabulary, load_vocabulary
 from bertprep.progress import SILENT
 from bertprep.sources.sample import SAMPLE
@@ -41,6 +42,7 @@ from bertprep.work.layout import TEST, TRAINING, Workspace
 
 IS_FORECAST = begins_with(b'{\n "text_bytes": ')
 SAMPLE_BYTES = 64_000_000
+_IN_MEMORY = Path("/dev/shm")
 _MIN_PIECES = 8
 
 
@@ -91,41 +93,78 @@ def show_forecast(found: Forecast, to_json: Path | None) -> None:
 def forecast_of(
     request: TextRequest, settings: InstanceSettings, variant: Variant, formats: Sequence[RecordFormat]
 ) -> Forecast:
-    """Return the forecast of a request, as if nothing were made yet."""
-    from bertprep import kernels
+    """Return the forecast of a request, as if nothing were made yet.
 
+    The sample is made on the target disk, or where nothing can be written there, on another one or in memory.
+    """
     if request.part is not None:
         raise UsageError(f"--part {request.part}: a forecast is for all parts together; leave it out")
     if request.executor != LOCAL:
         raise UsageError(f"--executor {request.executor}: a forecast is made on this machine; leave it out")
     named = named_vocabulary(request, cased=settings.cased)  # like `create`, refuse a wrong one before text is read
-    root = as_path(request.output or request.workspace.root)
-    existing = next(path for path in (root.absolute(), *root.absolute().parents) if path.is_dir())
-    with temporary_folder(existing / "bertprep-forecast") as folder:
-        texts = _find_texts(request, folder, pairs=settings.has_pairs)
-        workers = min(request.workers or pool.default_workers(), len(texts.shards))
-        sample = _write_sample(texts, folder / "text", workers)
-        total, sampled = _size_of(texts.shards), _size_of(sample.shards)
-        request.reporter.message(f"create: forecasting from {sampled / 1e6:,.1f} of {total / 1e6:,.1f} MB of text")
-        kernels.load()
-        started = time.monotonic()
-        if named is None:
-            path = choose_vocabulary(request.workspace, texts, request.reporter, cased=settings.cased, reads=False)
-            vocabulary = _load_or_train(path, sample, folder, workers, cased=settings.cased)
-        else:
-            path, vocabulary = named.path, named
-        records, size_bytes = {TRAINING: 0, TEST: 0}, Counter[str]()
-        for split in dict.fromkeys(shard.split for shard in sample.shards):
-            of_split = _of_split(sample, split)
-            folders = {name: folder / split / name for name in formats}
-            made = record_job(of_split, vocabulary, settings, variant, folders).run(None, workers, SILENT)
-            scale = _size_of(_of_split(texts, split).shards) / _size_of(of_split.shards)
-            for name, manifest in made.manifests.items():
-                entries = manifest.files.values()
-                records[split] = round(scale * sum(entry["examples"] for entry in entries))
-                size_bytes[name] += round(scale * sum(entry["bytes"] for entry in entries))
-        seconds = time.monotonic() - started
-        busiest = _busiest(texts.shards, workers) / _busiest(sample.shards, workers)
+    disks = _find_disks(as_path(request.output or request.workspace.root))
+    for disk in disks:
+        try:
+            with temporary_folder(disk / "bertprep-forecast") as folder:
+                return _forecast_in(folder, request, settings, variant, formats, named)
+        except WriteError:
+            request.reporter.message(
+                f"create: the disk of {disk} has no space for a sample of the text, or cannot be written to"
+            )
+    raise BertprepError(
+        f"--dry-run: cannot write a sample of the text to any of {', '.join(map(str, disks))}; free some space, or name a folder "
+        "by TMPDIR"
+    )
+
+
+def _find_disks(root: Path) -> list[Path]:
+    """Return folders for the sample, each on another disk: at the target, for temporary files, and in memory."""
+    folders = [next(path for path in (root.absolute(), *root.absolute().parents) if path.is_dir())]
+    with suppress(OSError):  # no folder for temporary files takes a byte
+        folders.append(disk_folder())
+    if _IN_MEMORY.is_dir():
+        folders.append(_IN_MEMORY)
+    by_device: dict[int, Path] = {}
+    for folder in folders:
+        by_device.setdefault(0 if is_object(folder) else folder.stat().st_dev, folder)
+    return [*by_device.values()]
+
+
+def _forecast_in(
+    folder: Path,
+    request: TextRequest,
+    settings: InstanceSettings,
+    variant: Variant,
+    formats: Sequence[RecordFormat],
+    named: Vocabulary | None,
+) -> Forecast:
+    """Return the forecast of a request from a sample, which is made in a folder; `named` is the vocabulary of --vocab."""
+    from bertprep import kernels
+
+    texts = _find_texts(request, folder, pairs=settings.has_pairs)
+    workers = min(request.workers or pool.default_workers(), len(texts.shards))
+    sample = _write_sample(texts, folder / "text", workers)
+    total, sampled = _size_of(texts.shards), _size_of(sample.shards)
+    request.reporter.message(f"create: forecasting from {sampled / 1e6:,.1f} of {total / 1e6:,.1f} MB of text")
+    kernels.load()
+    started = time.monotonic()
+    if named is None:
+        path = choose_vocabulary(request.workspace, texts, request.reporter, cased=settings.cased, reads=False)
+        vocabulary = _load_or_train(path, sample, folder, workers, cased=settings.cased)
+    else:
+        path, vocabulary = named.path, named
+    records, size_bytes = {TRAINING: 0, TEST: 0}, Counter[str]()
+    for split in dict.fromkeys(each.split for each in sample.shards):
+        of_split = _of_split(sample, split)
+        folders = {name: folder / split / name for name in formats}
+        made = record_job(of_split, vocabulary, settings, variant, folders).run(None, workers, SILENT)
+        scale = _size_of(_of_split(texts, split).shards) / _size_of(of_split.shards)
+        for name, manifest in made.manifests.items():
+            entries = manifest.files.values()
+            records[split] = round(scale * sum(entry["examples"] for entry in entries))
+            size_bytes[name] += round(scale * sum(entry["bytes"] for entry in entries))
+    seconds = time.monotonic() - started
+    busiest = _busiest(texts.shards, workers) / _busiest(sample.shards, workers)
     return Forecast(
         text_bytes=total,
         sample_bytes=sampled,
@@ -136,7 +175,7 @@ def forecast_of(
         size_bytes=dict(size_bytes),
         workers=workers,
         wall_seconds=seconds * busiest,
-        disks=tuple(free_space({root: sum(size_bytes.values())})),
+        disks=tuple(free_space({as_path(request.output or request.workspace.root): sum(size_bytes.values())})),
     )
 
 
@@ -176,7 +215,6 @@ def _write_sample(texts: Texts, folder: Path, workers: int) -> Texts:
     chosen = [*shards[::step]]
     if chosen[-1].split != shards[-1].split:
         chosen.append(shards[-1])  # so that the sample has the test split
-    folder.mkdir()
     sample, piece_bytes = [], SAMPLE_BYTES // len(chosen)
     for index, shard_of_text in enumerate(chosen):
         path = shard_of_text.path
@@ -184,7 +222,8 @@ def _write_sample(texts: Texts, folder: Path, workers: int) -> Texts:
             with path.open("rb") as file:
                 text = file.read(piece_bytes)
             path = folder / f"{index:05d}.txt"
-            path.write_bytes(_without_last_document(text))  # the last document is cut off
+            with atomic_file(path) as file:
+                file.write(_without_last_document(text))  # the last document is cut off
         sample.append(replace(shard_of_text, path=path, expected=None))
     return replace(texts, shards=sample)
 

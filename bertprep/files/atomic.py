@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-from bertprep.errors import BertprepError
+from bertprep.errors import BertprepError, WriteError
 from bertprep.files import object_store
 from bertprep.files.checksums import new_hash
 from bertprep.files.paths import ObjectPath, disk_folder
@@ -28,13 +28,13 @@ _TEMPORARY = re.compile(rf"(.+)\.[0-9a-f]{{8}}{re.escape(TEMPORARY_SUFFIX)}")
 _TRIES = 10
 
 
-def explain_write_error(path: Path, error: OSError) -> BertprepError:
+def explain_write_error(path: Path, error: OSError) -> WriteError:
     """Return the error for a failed write; it names the file, the reason and what to do."""
     why = error.strerror or str(error)
     if isinstance(path, ObjectPath):
-        return BertprepError(f"{path}: cannot be written: {why}")
+        return WriteError(f"{path}: cannot be written: {why}")
     if in_the_way := _not_a_folder(path):
-        return BertprepError(f"{path}: cannot be written: {in_the_way}")
+        return WriteError(f"{path}: cannot be written: {in_the_way}")
     advice = "fix the cause and run the same command again"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         folder = next(above for above in path.parents if above.is_dir())
@@ -44,7 +44,7 @@ def explain_write_error(path: Path, error: OSError) -> BertprepError:
         advice = "the size of files is limited (ulimit -f); raise the limit and run the same command again"
     elif error.errno in (errno.EMFILE, errno.ENFILE):
         advice = "raise the limit on open files (ulimit -n), or use fewer --workers"
-    return BertprepError(f"{path}: cannot be written: {why}; {advice}")
+    return WriteError(f"{path}: cannot be written: {why}; {advice}")
 
 
 @contextmanager
@@ -277,6 +277,7 @@ def temporary_name(path: Path) -> Path:
 
 
 def _make_temporary(path: Path, make: Callable[[Path], int]) -> tuple[Path, int]:
+    missing = 0
     while True:
         temporary = temporary_name(path)
         try:
@@ -284,7 +285,9 @@ def _make_temporary(path: Path, make: Callable[[Path], int]) -> tuple[Path, int]
         except FileExistsError:
             continue
         except FileNotFoundError:
-            if temporary.parent.is_dir():  # another run took our new folder for a leftover and removed it before we opened it
+            missing += 1
+            # Another run may take our new folder for a leftover and remove it before we open it. /proc never makes one.
+            if temporary.parent.is_dir() and missing < _TRIES:
                 continue
             raise
         with suppress(OSError):  # on a file system without locks, leftovers of killed runs stay

@@ -124,6 +124,23 @@ def test_too_small_a_disk_is_reported(
     assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
 
 
+def test_a_disk_that_takes_no_sample_is_passed_over(
+    golden_corpus: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of /proc nobody can write to; if there is no other disk, one line says so."""
+    command = ["create", "--dry-run", "--input", str(golden_corpus), "--lines-are-sentences", "--output", "/proc/nothing/out"]
+    command += ["--vocab", str(VOCABULARY), "--format", "tfrecord", "--workers", "1"]
+    assert main(command) == 0
+    printed = capsys.readouterr()
+    assert "create: the disk of /proc has no space for a sample" in printed.err
+    assert "training records" in printed.out
+    assert "disk of /proc: " in printed.out
+    monkeypatch.setattr(forecasts, "_find_disks", lambda _: [Path("/proc"), Path("/proc/self")])
+    assert main(command) == 1
+    [line] = [line for line in capsys.readouterr().err.splitlines() if "error: " in line]
+    assert line.startswith("bertprep: error: --dry-run: cannot write a sample of the text to any of /proc, /proc/self; free")
+
+
 def test_invalid_text_is_reported_as_by_create(tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.txt"
     wrong.write_bytes(b"One sentence.\nAnother \xff one.\n\n")
