@@ -1,7 +1,7 @@
 """`bertprep create --dry-run`: forecast the number of records, the disk space and the time of `create` from a sample.
 
-Records are made from at most 64 MB of text, taken from shards at regular intervals, in a temporary folder on the target disk.
-The results are scaled by bytes of text. Nothing is downloaded or left behind.
+Records are made from at most 64 MB of text, taken from shards at regular intervals, in a temporary folder on the target disk,
+or on another one where that takes none. The results are scaled by bytes of text. Nothing is downloaded or left behind.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ def forecast_of(
                 f"create: the disk of {disk} has no space for a sample of the text, or cannot be written to"
             )
     raise BertprepError(
-        f"--dry-run: cannot write a sample of the text to any of {', '.join(map(str, disks))}; free some space, or name a folder "
-        "by TMPDIR"
+        f"--dry-run: cannot write a sample of the text to any of {', '.join(map(str, disks))}; free some space, or name a "
+        "folder by TMPDIR"
     )
 
 
