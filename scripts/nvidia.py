@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The positional arguments of NVIDIA's BERT scripts, for the trainer: pretrain_adam, pretrain_lamb, run_squad, run_glue.
+"""Run the trainer with the positional arguments of NVIDIA's BERT scripts: pretrain_adam, pretrain_lamb, run_squad, run_glue.
 
-Each of these four calls this file with its own name. A function here is one of them: its docstring is the help, whose table has
-the arguments in NVIDIA's order with NVIDIA's defaults, and it returns the commands that they become.
+Each of these four scripts calls this file with its own name, which is the name of a function here. The function's docstring is
+the help, with a table of the arguments in NVIDIA's order with NVIDIA's defaults; the function returns the commands to run.
 """
 
 import os
@@ -100,7 +100,7 @@ def pretrain_lamb(given: list[str]) -> list[list[str]]:
 
 
 def pretrain(values: dict[str, str], model: str, optimizer: str, phase: dict[str, str]) -> list[str]:
-    """Return the command of one run."""
+    """Return the command of one pretraining run."""
     which = ["--format", "tfrecord", "--model", model, "--optimizer", optimizer, "--schedule", "nvidia"]
     words = [word for name, value in phase.items() for word in (f"--{name}", value)]
     return ["trainer", *which, *mode(values), "--save-every", values["save_checkpoint_steps"], *words]
@@ -166,7 +166,7 @@ def run_glue(given: list[str]) -> list[list[str]]:
 
 
 def finetune(values: dict[str, str], task: str, which: list[str], lengths: list[str], records: str) -> list[list[str]]:
-    """Return the commands that make the records of a task, and train on them."""
+    """Return the commands that make the records of a task and train on them."""
     workdir, model = os.environ.get("WORKDIR", "data"), choose(values, "bert_model", MODELS)
     named = which[1:] if task == "glue" else which
     make = ["bertprep", "task", task, *named, "--workdir", workdir, *lengths, "--vocab", model]
@@ -177,7 +177,7 @@ def finetune(values: dict[str, str], task: str, which: list[str], lengths: list[
 
 
 def add_options(command: list[str], options: list[str]) -> list[str]:
-    """Return the trainer's command with the user's options; --steps or --epochs among these replaces the script's."""
+    """Return the trainer's command with the user's options, whose --steps or --epochs replaces the script's."""
     lengths = {"--steps", "--epochs"}
     if lengths & {word.partition("=")[0] for word in options}:
         at = next(index for index, word in enumerate(command) if word in lengths)
@@ -186,7 +186,7 @@ def add_options(command: list[str], options: list[str]) -> list[str]:
 
 
 def read(table: str | None, given: list[str], **defaults: str) -> dict[str, str]:
-    """Return the value of each argument of a help's table, given or default."""
+    """Return the value of each argument in the table of a help, either given or default."""
     rows = dict(re.findall(r"^ +\d+ (\w+) +(\S+)", table or "", re.MULTILINE)) | defaults
     if len(given) > len(rows):
         fail(f"{len(given)} arguments, expected at most {len(rows)}")
@@ -226,7 +226,7 @@ def fail(message: str) -> NoReturn:
 
 
 def find_python() -> str:
-    """Return $PYTHON, or what quickstart made unless another environment is active."""
+    """Return $PYTHON, else the Python of .venv unless another environment is active."""
     made = Path(__file__).parents[1] / ".venv" / "bin" / "python"
     usual = str(made) if made.exists() and not os.environ.get("VIRTUAL_ENV") else shutil.which("python") or "python3"
     python = os.environ.get("PYTHON", usual)

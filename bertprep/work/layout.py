@@ -1,4 +1,4 @@
-"""Every path and file name in a workspace; they are defined nowhere else. docs/reference/formats.md shows the tree.
+"""Define every path and file name in a workspace; no other file does. docs/reference/formats.md shows the tree.
 
     WORKDIR/download/CORPUS/{listing.json,...}                                     sources, task data, weights, vocabularies
     WORKDIR/sharded/CORPUS/{manifest.json,{training,test}/CORPUS_training_00000.txt,.map/}
@@ -37,27 +37,27 @@ from bertprep.config import (
 
 TRAINING, TEST = SPLITS = ("training", "test")
 TRAIN = "train"
-"""The folder of the training split where `datasets` is to find it."""
+"""The folder of the training split for `datasets`, which looks for this name."""
 DEV, DEV_MISMATCHED, SUBMISSION, SUBMISSION_MISMATCHED = TASK_SPLITS = (
     "dev", "dev_mismatched", "submission", "submission_mismatched",
 )  # fmt: skip
-"""The splits of a fine-tuning task besides training: MNLI has two of each; those for submissions have no labels."""
+"""The splits of a fine-tuning task apart from training. MNLI has two of each kind; those for submissions have no labels."""
 SPLIT_NAMES = {
     TRAINING: TRAINING, TRAIN: TRAINING, TEST: TEST, "eval": TEST, "validation": TEST, DEV: TEST,
     **{name: name for name in TASK_SPLITS if name != DEV},
 }  # fmt: skip
-"""The split that a folder of any tool's name holds."""
+"""Name of a split's folder, in the data of any tool -> role of the split."""
 MANIFEST = "manifest.json"
 MAPPED = ".map"
-"""The folder, in that of text shards, of what `shard` has sorted so far."""
+"""The folder inside that of text shards in which `shard` keeps its sorted text until the shards are finished."""
 GIVEN_OBJECTS = ".given"
-"""The folder, next to token shards, of tokenizers and texts that were given as objects of Python."""
+"""The folder next to token shards for tokenizers and texts that the user gave as Python objects."""
 DATASET_DICT, STATE, DATASET_INFO = "dataset_dict.json", "state.json", "dataset_info.json"
-"""What `datasets` writes next to the Arrow files of a folder (see `records.dataset_info`)."""
+"""The files that `datasets` writes next to the Arrow files of a folder (see `records.dataset_info`)."""
 QUESTIONS = "dev.json"
 LISTING = "listing.json"
 LEDGER = ".ledger"
-"""The hidden folder, next to a manifest to come, of what is finished (`work.ledger`)."""
+"""The hidden folder in which an unfinished folder records its finished files (`work.ledger`)."""
 VOCABULARY = "vocab.txt"
 TOKENIZER = "tokenizer.json"
 TEXT = "text"
@@ -78,7 +78,7 @@ _NAMED_ABOVE = ("cased", "seq", "pred", "masked_lm_prob", "seed", "dupe", "one_s
 def settings_name(
     settings: InstanceSettings, *, shards: int, test_fraction: float | None, variant: Variant = DEFAULT_VARIANT
 ) -> str:
-    """Return the folder name for the settings in NVIDIA's form, with further settings that are not default, except `one_seed`.
+    """Return the folder name for settings: NVIDIA's form, then other settings that are not the default, except `one_seed`.
 
     >>> settings_name(InstanceSettings(), shards=256, test_fraction=0.1)
     'lower_case_1_seq_len_128_max_pred_20_masked_lm_prob_0.15_random_seed_12345_dupe_factor_5_shard_256_test_split_10'
@@ -120,7 +120,7 @@ def tokens_name(*, cased: bool, vocabulary: str, shards: int, test_fraction: flo
 
 
 def _percent(test_fraction: float | None) -> str:
-    """Return the percentage of the text that is held out for testing, or that the user gave the test split.
+    """Return the percentage of the text that is held out for testing, or "own" if the user gave the test split.
 
     >>> _percent(0.1), _percent(None)
     ('10', 'own')
@@ -129,7 +129,7 @@ def _percent(test_fraction: float | None) -> str:
 
 
 def _in_variant(variant: Variant) -> str:
-    """Return what the name of a folder says of the form of TFRecords.
+    """Return the part of a folder's name that gives the variant of TFRecord, "" for the default.
 
     >>> _in_variant(Variant(feature_names="tf2", compress="gzip"))
     '_tf2_names_gzip'
@@ -149,7 +149,7 @@ def record_file_name(
     shard: int,
     variant: Variant = DEFAULT_VARIANT,
 ) -> str:
-    """Return the name of one record file, as trainers expect it; compressed ones do not match *.tfrecord."""
+    """Return the name of one record file, as trainers expect it. Compressed files do not match *.tfrecord."""
     if record_format == RecordFormat.OFRECORD:
         return f"part-{shard}"
     return f"{corpus}_{split}_{shard:05d}.{record_format}" + (".gz" if variant.compress == GZIP else "")
@@ -165,7 +165,7 @@ def record_names(formats: Sequence[RecordFormat], corpus: str, split: str, shard
 
 
 def split_folder(record_format: RecordFormat, split: str) -> str:
-    """Return the name of a split's folder: training, or train for `datasets`.
+    """Return the name of a split's folder; the training split is train in the formats of `datasets`, else training.
 
     >>> [split_folder(RecordFormat(name), TRAINING) for name in ("tfrecord", "arrow")]
     ['training', 'train']
@@ -174,7 +174,7 @@ def split_folder(record_format: RecordFormat, split: str) -> str:
 
 
 def is_saved(folder: Path) -> bool:
-    """Return whether `save_to_disk` of `datasets`, or bertprep in its place, wrote the folder.
+    """Return whether a folder was written by `save_to_disk` of `datasets`, or by bertprep in that form.
 
     >>> is_saved(Path("/dev"))
     False
@@ -197,7 +197,7 @@ def by_number(name: str) -> list[tuple[int, str]]:
 
 
 class TokenFile(str, Enum):
-    """The two files of a token shard, by the ends of their names."""
+    """The two files of a token shard, by suffix."""
 
     BIN = "bin"
     IDX = "idx"
@@ -206,11 +206,11 @@ class TokenFile(str, Enum):
 
 
 WORDS = "words"
-"""The end of the name of the third, which token shards of whole documents have."""
+"""The suffix of the third file of a token shard of whole documents."""
 
 
 def token_files(path: Path) -> dict[TokenFile, Path]:
-    """Return both files of a token shard, of which `path` names either.
+    """Return both files of a token shard; `path` is either of them.
 
     >>> [file.name for file in token_files(Path("x_00000.idx")).values()]
     ['x_00000.bin', 'x_00000.idx']
@@ -219,7 +219,7 @@ def token_files(path: Path) -> dict[TokenFile, Path]:
 
 
 class TrainedVocabulary(NamedTuple):
-    """A vocabulary of the workspace, and what its name says: corpus, case, and the first digits of the digest of its text."""
+    """A vocabulary of the workspace, with the parts of its name: corpus, case, and the first digits of its text's digest."""
 
     path: Path
     corpus: str
@@ -227,13 +227,13 @@ class TrainedVocabulary(NamedTuple):
     text: str
 
     def is_of(self, corpus: str, text: str) -> bool:
-        """Return whether it is of the text with the digest `text`, under the name of this corpus."""
+        """Return whether it was trained on this corpus, with the text whose digest is `text`."""
         return self.corpus == corpus and text.startswith(self.text)
 
 
 @dataclass(frozen=True)
 class Workspace:
-    """The folder with downloads, text, vocabularies and records."""
+    """The folder of downloads, text, vocabularies and records."""
 
     root: Path
 
@@ -241,7 +241,7 @@ class Workspace:
         return self.root / "download" / name
 
     def google_release(self, name: str) -> Path:
-        """Return the folder in which the field's scripts look for a model of this name of Google's."""
+        """Return the folder in which other programs' scripts look for a model of Google's with this name."""
         return self.download("google_pretrained_weights") / name
 
     def nvidia_model(self, name: str) -> Path:
@@ -251,7 +251,7 @@ class Workspace:
         return self.root / "sharded" / corpus
 
     def vocabulary(self, corpus: str, *, size: int, cased: bool, text: str) -> Path:
-        """Return the vocabulary of the text with the digest `text`; another text under the same name has another vocabulary."""
+        """Return the path of the vocabulary for the text with the digest `text`; other text has another vocabulary."""
         return self.root / "vocab" / f"{corpus}_{size}{'_cased' if cased else ''}_{text[:8]}.txt"
 
     def trained_vocabularies(self) -> list[TrainedVocabulary]:
@@ -275,7 +275,7 @@ class Workspace:
 
 
 def text_shard(split: str, corpus: str, shard: int) -> str:
-    """Return the name of one text shard, relative to the corpus's folder of shards."""
+    """Return the name of one text shard, relative to the folder of the corpus."""
     return f"{split}/{corpus}_{split}_{shard:05d}.txt"
 
 
@@ -285,7 +285,7 @@ def token_shard_name(split: str, corpus: str, shard: int, end: str) -> str:
 
 
 def find_vocabulary(folder: Path) -> Path | None:
-    """Return the vocabulary of the records in a folder: next to their manifest, among them, or above."""
+    """Return the vocabulary of the records in a folder: in it, or above it next to their manifest."""
     absolute = folder.absolute()
     above = [absolute, *absolute.parents][: 3 if absolute.name in SPLIT_NAMES else 2]
     return next((each / VOCABULARY for each in (folder, *above) if (each / VOCABULARY).is_file()), None)

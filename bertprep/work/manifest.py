@@ -1,7 +1,7 @@
-"""`manifest.json` next to the files: their settings, sources, sizes and checksums; read, checked and written here.
+"""Read, check and write `manifest.json`, which lists the settings, sources, sizes and checksums of the files next to it.
 
-It has no time and no machine name. It is untrusted and checked when read: names stay in the folder, known values have the right
-types; unknown values are kept.
+It has no time and no machine name, so equal data has equal manifests. It is untrusted, so it is checked when read: names must
+stay in the folder, and known values must have the right types. Unknown values are kept.
 """
 
 import hashlib
@@ -64,7 +64,7 @@ RECORD_KINDS = (RECORDS, TASK_RECORDS)
 
 @dataclass(frozen=True)
 class Kind:
-    """The rules for `made_with` and for the entry of each file, and the required keys of both."""
+    """The rules for one kind of manifest: the keys of `made_with` and of a file's entry, and which of them are required."""
 
     made_with: Mapping[str, Rule]
     needed: tuple[str, ...]
@@ -73,7 +73,7 @@ class Kind:
 
 
 _FILE = {"bytes": COUNT, "blake3": BLAKE3_DIGITS, "sha256": SHA256_DIGITS, "documents": COUNT}
-"""The keys of a file's entry. It needs one checksum, which is sha256 in manifests of 0.2 and earlier."""
+"""The keys that every file's entry may have. It needs one checksum, which is sha256 in manifests of 0.2 and earlier."""
 _CUT = {"shards": POSITIVE, "test_shards": COUNT, "test_fraction": FRACTION}
 KINDS = {
     MAPPED_TEXT: Kind(
@@ -126,7 +126,7 @@ KINDS = {
     ),
 }  # fmt: skip
 DECIDING = ("bertprep", "sentencex", "pyarrow", "tokenizers")
-"""Packages of which another version may write other files."""
+"""The packages whose other versions may write other bytes."""
 _TOKEN = Rule(kinds=(int,), least=0, below=1 << 21)
 _VOCABULARY = {"tokens": POSITIVE, "sha256": SHA256_DIGITS, "pad": _TOKEN}
 _TEXT = {"bytes": COUNT, "crc32c": TEXT}
@@ -136,16 +136,14 @@ _TOKENIZER = {
     "cls": _ID, "sep": _ID, "pad": _ID, "mask": _ID, "unk": _ID, "special": replace(_TOKEN, many=True), "words": TEXT,
 }  # fmt: skip
 _OF_TOKENS = ("cased", "vocabulary")
-"""What `made_with` needs of token shards of sentences; those of documents have a tokenizer, an object."""
+"""The required keys of `made_with` for token shards of sentences; those of documents have an object `tokenizer` instead."""
 _OF_TASK = {SQUAD: ("version", "doc_stride", "max_query"), GLUE: ("name", "labels"), NER: ("name", "labels")}
-"""What `made_with` needs of each task."""
+"""Task -> the required keys of its `made_with`."""
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """The content of a manifest: `made_with` are the settings, `files` maps relative names to entries, `counts` has other
-    numbers.
-    """
+    """The content of a manifest: the settings (`made_with`), the entry of each file by relative name, and other counts."""
 
     kind: str
     made_with: dict[str, Any]
@@ -158,13 +156,13 @@ class Manifest:
 
     @property
     def vocabulary(self) -> dict[str, Any]:
-        """The size, sha256 and id of [PAD] of the vocabulary, as far as they are known."""
+        """The size, the sha256 and the id of [PAD] of the vocabulary, where they are known."""
         found: dict[str, Any] = self.made_with.get("vocabulary", {})
         return found
 
     @property
     def tokenizer(self) -> dict[str, Any] | None:
-        """What is known of the tokenizer of token shards of documents, and of MDS; None of anything else."""
+        """The description of the tokenizer of token shards of documents or of MDS; None for any other kind."""
         found = self.made_with.get("tokenizer")
         return found if self.kind in (TOKEN_SHARDS, MDS) and isinstance(found, dict) else None
 
@@ -183,7 +181,7 @@ class Manifest:
 
 
 def read_manifest(folder: Path) -> Manifest | None:
-    """Return the manifest of `folder`, or None if there is none (or no finished one)."""
+    """Return the manifest of a folder, or None if there is none (yet). Raises `BertprepError` if it is invalid."""
     path = folder / MANIFEST
     try:
         content = check_manifest(parse_json(read_bounded(path)))
@@ -193,29 +191,29 @@ def read_manifest(folder: Path) -> Manifest | None:
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise BertprepError(
-            f"{path}: is not a manifest of bertprep ({why}); put the right one there, or remove the folder and make it again"
+            f"{path}: is not a manifest of bertprep ({why}); restore the right one, or remove the folder and make it again"
         ) from error
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Write the manifest of a folder: `Ledger.close` calls this once all of its files are finished."""
+    """Write the manifest of a folder. `Ledger.close` calls this once all files are finished."""
     with atomic_file(folder / MANIFEST, replace=True) as file:
         file.write(manifest.as_bytes())
 
 
 def missing_files(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return the files that a manifest lists and that are missing, or have another size."""
+    """Return those of the listed files that are missing or have another size."""
     sizes = sizes_of(folder, files)
     return [name for name, entry in files.items() if sizes.get(name) != entry["bytes"]]
 
 
 def is_in_place(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Return whether every file that a manifest lists exists with its size."""
+    """Return whether every listed file exists with the listed size."""
     return not missing_files(folder, files)
 
 
 def sha256_of_questions(manifest: Manifest) -> str | None:
-    """Return the sha256 of the questions of a SQuAD data set's dev split; None if there is none."""
+    """Return the sha256 of the questions in the dev split of a SQuAD data set; None if it has no dev split."""
     listed = manifest.made_with.get("inputs")
     listed = listed if isinstance(listed, list) else []
     inputs = [each for each in listed if isinstance(each, dict) and each.get("split") == DEV]
@@ -224,13 +222,13 @@ def sha256_of_questions(manifest: Manifest) -> str | None:
 
 
 def sha256_of_vocabulary(manifest: Manifest | None) -> str | None:
-    """Return the sha256 of the vocabulary that files were made with; None if it is unknown."""
+    """Return the sha256 of the vocabulary with which the files were made; None if it is unknown."""
     sha256: str | None = manifest.vocabulary.get("sha256") if manifest else None
     return sha256
 
 
 def sha256_of_text(sharded: Manifest) -> str:
-    """Return one sha256 for the text of all shards, of their checksums."""
+    """Return one sha256 for the text of all shards, computed from their checksums."""
     checksums = [listed_checksum(entry) for _, entry in sorted(sharded.files.items())]
     return hashlib.sha256("".join(checksum.digits for checksum in checksums).encode()).hexdigest()
 
@@ -245,7 +243,7 @@ def versions_of(*packages: str) -> dict[str, str]:
     versions = {"bertprep": __version__, "python": platform.python_version()}
     for package in packages:
         if package == "llvmlite":
-            import llvmlite  # noqa: F401 - the package alone, without its binding, takes less than its metadata
+            import llvmlite  # noqa: F401 - faster than reading its metadata
         version = getattr(sys.modules.get(package), "__version__", None)
         if version is None:
             import importlib.metadata  # takes 20 ms
@@ -256,11 +254,13 @@ def versions_of(*packages: str) -> dict[str, str]:
 
 
 def check_header(content: object) -> Kind:
-    """Check the header of a manifest or ledger; returns the rules of its kind, or raises `ValueError`."""
+    """Check the header of a manifest or ledger, and return the rules of its kind. Raises `ValueError` if it is invalid."""
     rules = {"schema": COUNT, "kind": TEXT, "made_with": OBJECT}
     header = check_values(content, rules, needed=tuple(rules))
     if header["schema"] > SCHEMA:
-        raise ValueError(f"it has schema {header['schema']}, expected {SCHEMA}: a newer bertprep wrote it, and can read it")
+        raise ValueError(
+            f"it has schema {header['schema']}, expected {SCHEMA}: a newer bertprep wrote it; install that version"
+        )
     check_values(header, {"schema": POSITIVE, "kind": one_of(*KINDS)})
     kind = KINDS[header["kind"]]
     made_with = check_values(header["made_with"], kind.made_with, needed=kind.needed, prefix="made_with.")
@@ -286,7 +286,7 @@ def _check_tokens(made_with: dict[str, Any]) -> None:
 
 
 def check_entry(name: object, entry: object, kind: Kind) -> None:
-    """Check a file's name, relative to the folder, and its entry; raises `ValueError`."""
+    """Check a file's name, relative to the folder, and its entry. Raises `ValueError` if one is invalid."""
     prefix = f"files.{check_path(name)}."
     checked = check_values(entry, kind.entry, needed=kind.needed_in_entry, prefix=prefix)
     if not has_checksum(checked):
@@ -296,7 +296,7 @@ def check_entry(name: object, entry: object, kind: Kind) -> None:
 
 
 def check_manifest(content: object) -> dict[str, Any]:
-    """Check and parse a whole manifest; raises `ValueError`."""
+    """Check a whole manifest and return it. Raises `ValueError` if it is invalid."""
     kind = check_header(content)
     rules = {"files": OBJECT, "versions": OBJECT, "counts": OBJECT}
     manifest = check_values(content, rules, needed=("files", "versions"))
@@ -308,10 +308,10 @@ def check_manifest(content: object) -> dict[str, Any]:
         and all(map(has_checksum, files.values()))
         and hold_all(texts, _TEXT, tuple(_TEXT))
     ):
-        for name, entry in files.items():  # which names the one that is wrong
+        for name, entry in files.items():  # the slow check, which names the invalid entry
             check_entry(name, entry, kind)
     check_values(manifest["versions"], dict.fromkeys(manifest["versions"], TEXT), prefix="versions.")
     check_values(manifest.get("counts", {}), dict.fromkeys(manifest.get("counts", {}), COUNT), prefix="counts.")
     if kind is KINDS[TEXT_SHARDS] and (shards := made_with["shards"] + made_with["test_shards"]) != len(files):
-        raise ValueError(f"files are {len(files):,}, expected the {shards:,} shards of made_with")
+        raise ValueError(f"it lists {len(files):,} files, expected the {shards:,} shards of made_with")
     return manifest

@@ -1,11 +1,11 @@
-"""What a file holds, by its first bytes: records, in which format, or the index of a token shard.
+"""Recognize by its first bytes what a file contains: records of some format, or the index of a token shard.
 
-    TFRecord   u64 length, its checksum, which tells the format; of a corrupt one the tag of a map entry, 0x0A, after both
-    OFRecord   i64 length, data that begins with the tag of a map entry, which tells the format
+    TFRecord   u64 length and its checksum, which is the sign; if it is wrong, 0x0A, the tag of a map entry, after both
+    OFRecord   i64 length and data that begins with 0x0A, the tag of a map entry, which is the sign
     Arrow      a stream of messages, each after FF FF FF FF and its size, or a file that begins with ARROW1
     Parquet    a file that begins with PAR1
 
-Arrow and Parquet hold records if they have a column of token ids.
+Arrow and Parquet files contain records if they have a column of token ids.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _HEAD_BYTES = 16
 
 
 def find_format(path: Path, data: NDArray[np.uint8], *, is_whole: bool = True) -> RecordFormat:
-    """Return the format of the file with these (first) bytes; raises `BertprepError` for none or an empty file."""
+    """Return the format of a file from its bytes, or its first ones. Raises `BertprepError` for an empty or unknown file."""
     if len(data) == 0:
         raise BertprepError(f"{path}: is empty, it holds no records; make it again")
     head = data[:13].tobytes()
@@ -56,12 +56,12 @@ def find_format(path: Path, data: NDArray[np.uint8], *, is_whole: bool = True) -
     size = f"{'' if is_whole else 'more than '}{len(data):,} bytes"
     raise BertprepError(
         f"{path}: is neither TFRecord, OFRecord, Arrow nor Parquet: it has {size} and begins with {head[:12].hex(' ')}; "
-        "give a file that bertprep create or a tool like it has made"
+        "give a file that bertprep create or a similar tool has made"
     )
 
 
 def sniff_format(path: Path) -> RecordFormat | None:
-    """Return the format of a file of records, compressed or not; None where it is no such file, or cannot be read."""
+    """Return the format of a file of records, compressed or not; None if it is another file or cannot be read."""
     try:
         with open_head(path) as file:
             is_compressed = file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
@@ -74,7 +74,7 @@ def sniff_format(path: Path) -> RecordFormat | None:
 
 
 def is_token_index(path: Path) -> bool:
-    """Return whether a file is the .idx of a token shard, as far as its beginning tells."""
+    """Return whether a file begins like the .idx of a token shard."""
     try:
         with open_head(path) as file:
             return file.read(len(TOKEN_INDEX_MAGIC)) == TOKEN_INDEX_MAGIC
@@ -83,7 +83,7 @@ def is_token_index(path: Path) -> bool:
 
 
 def _has_token_column(path: Path) -> bool:
-    """Return whether an Arrow or Parquet file has a column of token ids; False for one whose schema cannot be read."""
+    """Return whether an Arrow or Parquet file has a column of token ids; False if its schema cannot be read."""
     import pyarrow as pa
 
     failures = pa.ArrowException, BertprepError, OSError, ValueError, LookupError, TypeError, OverflowError, MemoryError
@@ -95,7 +95,7 @@ def _has_token_column(path: Path) -> bool:
 
 
 def read_schema(path: Path) -> pa.Schema:
-    """Return the schema of an Arrow or Parquet file; raises whatever pyarrow does for a corrupt one."""
+    """Return the schema of an Arrow or Parquet file. For a corrupt one, pyarrow's own error is raised."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -106,7 +106,7 @@ def read_schema(path: Path) -> pa.Schema:
 
 
 def open_arrow(source: pa.NativeFile) -> Any:
-    """Open an Arrow file, or a stream, at its beginning."""
+    """Open `source` as an Arrow file or, if it is none, as an Arrow stream."""
     import pyarrow as pa
 
     is_file = source.read(len(ARROW_FILE_MAGIC)) == ARROW_FILE_MAGIC
@@ -115,7 +115,7 @@ def open_arrow(source: pa.NativeFile) -> Any:
 
 
 def is_integer(kind: pa.DataType) -> bool:
-    """Return whether a column has integers, or booleans, which are cast to them."""
+    """Return whether a column has integers, or booleans, which can be cast to integers."""
     import pyarrow as pa
 
     return bool(pa.types.is_integer(kind) or pa.types.is_boolean(kind))

@@ -63,7 +63,7 @@ def faults() -> Iterator[tuple[str, bytes, str]]:
     yield "empty gzip", gzip.compress(b""), "is empty, it holds no records; make it again"
     for content in (b"x", b"[CLS] is text", b'{"input_ids": [101, 2054]}', bytes(100), b"\xfe" * 100):
         line = f"is neither TFRecord, OFRecord, Arrow nor Parquet: it has {len(content)} bytes and begins with "
-        line += f"{content[:12].hex(' ')}; give a file that bertprep create or a tool like it has made"
+        line += f"{content[:12].hex(' ')}; give a file that bertprep create or a similar tool has made"
         yield f"no records: {content[:5]!r}", content, line
     packed, gone = gzip.compress(TWO), "cannot be decompressed: "
     ended = f"{gone}Compressed file ended before the end-of-stream marker was reached; the file is corrupt, make it again"
