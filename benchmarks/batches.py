@@ -1,7 +1,7 @@
-"""How fast records become shuffled batches, next to tf.data, `datasets` and collators that mask as they read.
+"""Measure how fast records become shuffled batches, next to tf.data, `datasets` and collators that mask as they read.
 
-The data is the sample corpus at 128/20, read from the page cache; checksums are verified. tf.data shuffles among 10,000 records
-at a time, ours among all.
+The data is the sample corpus in records of 128 tokens with 20 predictions, read from the page cache with verified checksums.
+tf.data shuffles among 10,000 records at a time, bertprep among all.
 """
 
 import os
@@ -76,7 +76,7 @@ def batches(bench: Bench) -> None:
 
 
 def of_tensorflow(folder: Path, steps: int) -> Row:
-    """The row of tf.data, the fastest way it has: many records parsed in one call."""
+    """Return the row of tf.data in its fastest way, which parses many records in one call."""
     import tensorflow as tf
 
     features = {name: tf.io.FixedLenFeature([SETTINGS.seq], tf.int64) for name in ("input_ids", "input_mask", "segment_ids")}
@@ -137,7 +137,7 @@ def live(bench: Bench) -> None:
         Records([folder], vocab_size=30_522) as records,
     ):
         epoch = len(examples) // BATCH
-        steps, first = min(4 * epoch - 2, bench.scaled(4 * epoch)), epoch + 1  # in epochs 1 to 4, of two groups each
+        steps, first = min(4 * epoch - 2, bench.scaled(4 * epoch)), epoch + 1  # in epochs 1 to 4, each of two groups
         of_records = TrainingBatches(records, GlobalBatch(BATCH), seed=12345, shuffle_shards=2)
         of_live = TrainingBatches(examples, GlobalBatch(BATCH), seed=12345)
         stop, read = first + steps, steps * BATCH
@@ -181,7 +181,7 @@ def encoders(bench: Bench) -> None:
 
 
 def of_transformers(bench: Bench, tokens: Path, vocab: Path, steps: int) -> list[Row]:
-    """The rows of run_mlm.py's pipeline: a map joins documents and cuts blocks, which are masked as they are read."""
+    """Return the rows of run_mlm.py's pipeline: a map joins documents and cuts blocks, which are masked as they are read."""
     import datasets as library
     import torch
     import transformers

@@ -1,7 +1,7 @@
-"""How fast text becomes shards, tokens and records, and these are read, converted and checked.
+"""Measure how fast text becomes shards, tokens and records, and how fast these are read, converted and checked.
 
 The text is the sample corpus unless --text names another; everything is written to a temporary folder. "Warm" is the function
-in a process that has called it before, "fresh" the whole command in a new process, with compiled kernels in the cache.
+in a process that has called it before. "Fresh" is the whole command in a new process, with compiled kernels in the cache.
 """
 
 import gzip as gzip_module
@@ -38,7 +38,7 @@ SPEECHES_MB = 12.2
 
 
 def texts(bench: Bench, *, shards: int = 1, megabytes: float = SPEECHES_MB) -> tuple[list[Path], Path]:
-    """The text in sentences, so many megabytes of it distributed over shards, and a vocabulary."""
+    """Return the text shards of a text of some megabytes, and a vocabulary."""
     text, vocab = bench.options.text, bench.options.vocab
     if text is None:
         bertprep.shard(workdir=bench.folder / "sample")
@@ -62,7 +62,7 @@ def creating(
     bench: Bench, paths: Sequence[Path], vocab: Path, settings: InstanceSettings, name: str, formats: str = "tfrecord",
     compress: str = "none",
 ) -> tuple[Row, Row]:  # fmt: skip
-    """Rows that make records of texts: the function, and the command with one worker."""
+    """Return rows that make records from texts: the function, and the command with one worker."""
     out = bench.folder / "out"
     clear = partial(remove, out)
     given = {**vars(settings), "formats": formats, "compress": compress, "vocab": vocab}
@@ -76,13 +76,13 @@ def creating(
 def command(
     out: Path, paths: Sequence[Path], vocab: Path, settings: InstanceSettings, formats: str, *more: object
 ) -> list[object]:
-    """The command that makes records of texts."""
+    """Return the command that makes records from texts."""
     where = ["--input", *paths, "--output", out, "--vocab", vocab]
     return [*BERTPREP, "create", *where, "--format", formats, "--seq", settings.seq, "--pred", settings.pred, *more]
 
 
 def count_records(folder: Path) -> int:
-    """The records of a data set, all splits."""
+    """Return the number of records in all splits of a data set."""
     return sum(len(bertprep.records.open(folder / file)) for file in find_records(folder).files)
 
 
@@ -226,7 +226,7 @@ def memory(bench: Bench) -> None:
 
 
 def record_sets(bench: Bench) -> dict[tuple[str, str], tuple[Path, int]]:
-    """The sample corpus as records, many rounds over it: (folder, records) by phase and format."""
+    """Make records of many rounds over the sample corpus; return phase and format -> (folder, number of records)."""
     found = {}
     for phase, settings in PHASES.items():
         many = replace(settings, dupe=bench.scaled(20))
@@ -311,7 +311,7 @@ def wikitext(bench: Bench) -> None:
 
     def parse() -> list[Page]:
         pages: list[Page] = []
-        with suppress(bertprep.BertprepError):  # where the XML was cut
+        with suppress(bertprep.BertprepError):  # the XML ends in the middle
             pages.extend(read_dump(io.BytesIO(xml), "dump")[1])
         return pages
 
@@ -327,7 +327,7 @@ def wikitext(bench: Bench) -> None:
 
 
 def main() -> None:
-    """Measure what is named."""
+    """Run the benchmarks that the user names."""
     kernels.load()
     run((create, tokenize, documents, gzip, workers, memory, batches.batches, batches.datasets, batches.live, batches.encoders,
          convert, shard, validate, wikitext), __doc__)  # fmt: skip

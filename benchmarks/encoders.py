@@ -1,13 +1,14 @@
-"""What batches for an encoder cost, next to other libraries, side by side in one process and one thread.
+"""Measure what batches for an encoder cost, next to other libraries in the same process and thread.
 
-Documents are synthetic: log-normal, median 400 tokens, sigma 1. Batches have 16 rows of at most 1,024 tokens, 30% masked. Those
-of the other libraries that are installed are measured; in an environment of their own:
+Documents are synthetic, with log-normal lengths: median 400 tokens, sigma 1. Batches have 16 rows of at most 1,024 tokens, 30%
+of them masked. Other libraries are measured if they are installed, best in an environment of their own:
 
     pip install -e ".[torch]" datasets litdata datatrove mosaicml-streaming
     python -m benchmarks encoders --modernbert CLONE    # of github.com/AnswerDotAI/ModernBERT
     python -m benchmarks encoders --random 1300         # rows at random next to rows in order, of 1,300 million tokens
 
-Rows take turns, and the first turn is not timed. Costs are CPU seconds, of all threads, for 1,024 tokens that are not padding.
+The rows of the table take turns, and the first turn is not timed. Costs are CPU seconds of all threads for 1,024 tokens, not
+counting padding.
 """
 
 import argparse
@@ -41,7 +42,7 @@ PEERS = {"datasets": "datasets", "litdata": "litdata", "datatrove": "datatrove",
 
 @dataclass(frozen=True)
 class Way:
-    """A way to batches: what makes those of an epoch, and whether documents are kept apart."""
+    """A way to make batches: a function for the batches of an epoch, and whether documents are kept apart."""
 
     name: str
     batches: Callable[[], Iterable[Any]]
@@ -49,7 +50,7 @@ class Way:
 
 
 def write_tokens(folder: Path, tokens: int) -> Path:
-    """Write token shards of synthetic documents, some `tokens` in all, and return their folder."""
+    """Write token shards of synthetic documents with about `tokens` tokens in total, and return their folder."""
     folder.mkdir()
     info = TokenizerInfo("synthetic", "0" * 64, "BPE", WIDTH, CLS, SEP, PAD, MASK, UNK, SPECIAL, "word_ids")
     random = np.random.default_rng(1)
@@ -87,7 +88,7 @@ def of_bertprep(folder: Path) -> list[Way]:
 
     def collator(attention: str) -> Any:
         model = transformers.AutoModelForMaskedLM.from_config(config, attn_implementation="eager")
-        model.config._attn_implementation = attention  # FlashAttention need not be installed for its arguments
+        model.config._attn_implementation = attention  # computes FlashAttention's arguments without having it installed
         return data.collate_for(model)
 
     collators = {"`collate`": data.collate, **{f"`collate_for`, {name}": collator(name) for name in ATTENTION}}
@@ -185,7 +186,7 @@ def of_streaming(folder: Path, documents: list[np.ndarray[Any, Any]], collate: A
 
 
 def of_modernbert(folder: Path, clone: Path) -> list[Way]:
-    """Return ModernBERT's own reader and packer, of a clone, on the MDS of `of_streaming`; Composer is not needed."""
+    """Return ModernBERT's own reader and packer, from a clone, on the MDS of `of_streaming`; Composer is not needed."""
     from torch.utils.data import DataLoader
 
     names = {
@@ -251,7 +252,7 @@ def compare(folder: Path, options: argparse.Namespace) -> None:
 
 
 def read_at_random(folder: Path, options: argparse.Namespace) -> None:
-    """Print what rows at random cost next to rows in order, of a data set of many windows, in batches of 64."""
+    """Print the cost of random rows next to rows in order, in batches of 64 from a data set of many windows."""
     tokens = write_tokens(folder / "tokens", round(options.random * 1e6))
     started = used()
     data = bertprep.TokenDataset(tokens, seq=SEQ, masked_lm_prob=SHARE)

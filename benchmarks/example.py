@@ -1,6 +1,6 @@
-"""The results in docs/start/first-model.md of the complete job: examples/end_to_end/run, run once in an empty folder.
+"""Run the complete job, examples/end_to_end/run, in an empty folder, and write its results to docs/start/first-model.md.
 
-The table has the results in the trainer's logs, next to what a guess scores. The job takes 3 to 10 minutes of CPU time.
+The table has the results from the trainer's logs, next to the score of a guess. The job takes 3 to 10 minutes of CPU time.
 """
 
 import argparse
@@ -24,7 +24,7 @@ _GUESS = re.compile(r"^dev: .* scores ([0-9.]+)\), .* half of each century$", re
 
 
 def main() -> None:
-    """Run the job, and rewrite the page."""
+    """Run the job and rewrite the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workdir", type=Path, metavar="DIR", help="a new folder, which is kept (default: a temporary one)")
     parser.add_argument(
@@ -72,10 +72,10 @@ def run_job(workdir: Path, engine: str, *, is_quick: bool) -> str:
 
 
 def tabulate(workdir: Path, printed: str) -> list[str]:
-    """Return the rows of the table: the last evaluation of pretraining, and of each task its best one, next to a guess."""
+    """Return the rows of the table: the last evaluation of pretraining and the best one of each task, next to a guess."""
     found = _GUESS.search(printed)
     if found is None:
-        raise SystemExit("examples/end_to_end/run: did not print what a guess scores; run it again in a new folder")
+        raise SystemExit("examples/end_to_end/run: did not print the score of a guess; run it again in a new folder")
     phases = [_evaluations(workdir / "models/pretrained" / phase)[-1] for phase in ("phase-1", "phase-2")]
     steps = sum(phase["step"] for phase in phases)
     answers = max(_evaluations(workdir / "models/squad"), key=lambda entry: entry["f1"])

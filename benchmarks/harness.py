@@ -1,4 +1,4 @@
-"""One way to measure: rows that take turns, in CPU seconds, printed as Markdown as soon as they are known.
+"""Measure rows of a table in turns, in CPU seconds, and print them as Markdown as soon as they are known.
 
 A row is a function, run in this process once before it is timed, or a command, run in a process of its own. Costs are those of
 all threads and child processes, user and system; memory is the peak of a command's largest process. Rows that are compared take
@@ -41,7 +41,7 @@ print(status, used.ru_utime + used.ru_stime, time.monotonic() - started, used.ru
 
 @dataclass(frozen=True)
 class Row:
-    """What is measured: a function or a command, how many units of work it does, and what goes before it untimed."""
+    """A row of a table: a function or a command, the units of work that it does, and what must run before it, untimed."""
 
     name: str
     count: float
@@ -51,7 +51,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Cost:
-    """CPU seconds, wall seconds, and the peak memory in bytes of a command."""
+    """The CPU seconds and wall seconds of a row, and the peak memory of a command in bytes."""
 
     cpu: float
     wall: float
@@ -96,7 +96,7 @@ class Bench:
 
 
 def measure(work: Callable[[], Any] | Sequence[object]) -> Cost:
-    """The cost of calling a function or of running a command, which must succeed."""
+    """Call a function or run a command, which must succeed, and return its cost."""
     if callable(work):
         started, wall = used(), time.monotonic()
         work()
@@ -110,18 +110,18 @@ def measure(work: Callable[[], Any] | Sequence[object]) -> Cost:
 
 
 def used() -> float:
-    """CPU seconds of this process and of its children that have ended."""
+    """Return the CPU seconds of this process and of its finished children."""
     usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 def median_of(costs: Sequence[Cost]) -> Cost:
-    """The medians of CPU, wall and memory, each on its own."""
+    """Return the medians of CPU, wall and memory, each computed separately."""
     return Cost(*(statistics.median(column) for column in zip(*((c.cpu, c.wall, c.peak) for c in costs), strict=True)))
 
 
 def describe_machine(*packages: str) -> str:
-    """The date, the processor, the system, and the versions of packages that are installed."""
+    """Return the date, the processor, the system, and the versions of installed packages."""
     path = Path("/proc/cpuinfo")
     lines = path.read_text().splitlines() if path.exists() else []
     model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor())
@@ -134,7 +134,7 @@ def describe_machine(*packages: str) -> str:
 
 
 def run(benchmarks: Sequence[Callable[[Bench], None]], doc: str | None) -> None:
-    """The command line of a table of benchmarks: those that are named, or all."""
+    """Run the benchmarks that the command line names, or all."""
     by_name = {each.__name__: each for each in benchmarks}
     names = "\n".join(f"  {name:12}{(each.__doc__ or '').splitlines()[0]}" for name, each in by_name.items())
     parser = argparse.ArgumentParser(
@@ -159,7 +159,7 @@ def run(benchmarks: Sequence[Callable[[Bench], None]], doc: str | None) -> None:
 
 
 def remove(*paths: Path) -> None:
-    """Remove files and folders, those that are there."""
+    """Remove files and folders that exist."""
     for path in paths:
         if path.is_dir():
             shutil.rmtree(path)

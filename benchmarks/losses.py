@@ -1,4 +1,4 @@
-"""The losses of two engines: the same weights trained on the same records by each, in one plot and one table.
+"""Compare the losses of two engines that train the same weights on the same records, in one plot and one table.
 
 Each engine trains in an environment of its own, `.venv` and `.venv-oneflow` as scripts/test makes them (or those named with
 --python ENGINE=PATH). First weights and batches follow from the seed, so they are the same; there is no dropout, which each
@@ -31,7 +31,7 @@ COMMON = {"format": "ofrecord", "seq": 128, "optimizer": "adam", "eval-every": 0
 
 
 def main() -> None:
-    """Train with each engine, and compare."""
+    """Train with each engine and compare the losses."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--engines", default="tensorflow,oneflow", metavar="NAMES", help="(default: %(default)s)")
     parser.add_argument("--preset", default="small", choices=PRESETS, help="(default: %(default)s)")
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def launch(python: str, engine: str, devices: int, settings: dict[str, object]) -> list[str]:
-    """The command of one run; on several devices OneFlow has a process for each, which its launcher starts."""
+    """Return the command of one run. On several devices, OneFlow's launcher starts a process for each."""
     words = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
     trainer = ["-m", "trainer", "--engine", engine, "--no-dropout", *words]
     if devices == 1:
@@ -72,7 +72,7 @@ def launch(python: str, engine: str, devices: int, settings: dict[str, object]) 
 
 
 def compare(logs: dict[str, Path]) -> str:
-    """The losses of all at some steps, and the largest difference of any two at any step."""
+    """Return a table of all losses at some steps, and the largest difference between two engines at any step."""
     runs = {
         name: {entry["step"]: entry["loss"] for entry in read_log(path) if entry["kind"] == "train"}
         for name, path in logs.items()

@@ -1,9 +1,9 @@
-"""What `--pack` and `--trim` gain: sequences per CPU second on records of short documents, and without them, engine by engine.
+"""Measure what `--pack` and `--trim` gain: for each engine, sequences per CPU second on records of short documents.
 
 The text is the sample corpus with a new document after every few sentences (log-normal, median 10), so that records of 512
-tokens are half padding. Every measurement is a process of its own, and those of an engine take turns. A process reads, packs or
-trims, and trains the same steps twice, and the second time counts: by then all shapes are compiled. `--trim` sorts 32 steps, so
-fewer are a sample of its widths.
+tokens are half padding. Every measurement runs in its own process, and those of an engine take turns. A process reads, packs or
+trims, and trains the same steps twice; the second time counts, since by then all shapes are compiled. `--trim` sorts the rows
+of 32 steps, so fewer steps give only a sample of its widths.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def make_records(folder: Path, options: argparse.Namespace) -> Path:
 
 
 def measure(options: argparse.Namespace) -> dict[str, float]:
-    """Return the CPU seconds of the steps, and the share of the tokens that are computed."""
+    """Return the CPU seconds of the steps, and the fraction of the tokens that are computed."""
     if options.engine == "torch":
         import torch
 

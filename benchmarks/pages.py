@@ -1,4 +1,4 @@
-"""The blocks of pages that benchmarks write: what is between `<!-- python -m benchmarks NAME -->` and `<!-- end -->`."""
+"""Rewrite the blocks of pages that benchmarks make, from `<!-- python -m benchmarks NAME -->` to `<!-- end -->`."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def rewrite(path: Path, name: str, block: str) -> None:
-    """Replace the block of a page that the benchmark of this name makes."""
+    """Replace the block of a page that the benchmark `name` makes."""
     begin, end = f"<!-- python -m benchmarks {name} -->", "<!-- end -->"
     text, found = re.subn(f"(?<={begin}\n).*?(?={end})", lambda _: f"{block}\n", path.read_text("utf-8"), flags=re.DOTALL)
     if found != 1:

@@ -1,6 +1,7 @@
-"""The README's picture: a short example of the sample corpus, its tokens in the colours of what became of them.
+"""Draw the README's picture: a short example from the sample corpus, with a colour for what became of each token.
 
-It is drawn from a record that `bertprep create` writes, so it shows what files hold. Its colours follow the reader's theme.
+It is drawn from a record that `bertprep create` writes, so it shows the real content of a file. Its colours follow the reader's
+theme.
 """
 
 import argparse
@@ -20,7 +21,7 @@ CHARACTER = 0.602 * SIZE  # the width of a character in a monospaced font
 KINDS = {
     "a": "first segment", "b": "second segment", "masked": "[MASK], 80%", "random": "a random token, 10%", "kept": "kept, 10%",
 }  # fmt: skip
-"""What a token is -> what the legend says of it; the last three are predicted."""
+"""Kind of a token -> its description in the legend; the last three kinds are predicted."""
 STYLE = """
 text { font: 14px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; fill: #1f2328; white-space: pre }
 .small { font-size: 12px; fill: #59636e } .title { font: 600 16px system-ui, "DejaVu Sans", sans-serif }
@@ -59,7 +60,7 @@ def tokens_of(examples: Examples, index: int, vocabulary: list[str]) -> list[tup
 
 
 def draw(tokens: list[tuple[str, str, str]]) -> str:
-    """Draw tokens as boxes, below those that are predicted the token that was there; lines break between words."""
+    """Draw tokens as boxes, with the original token below each predicted one; lines break between words."""
     shapes: list[str] = []
     x, y = float(MARGIN), 92
     for text, kind, label in tokens:
@@ -85,7 +86,7 @@ def draw(tokens: list[tuple[str, str, str]]) -> str:
 
 
 def describe(tokens: list[tuple[str, str, str]]) -> str:
-    """Return the picture in words."""
+    """Return a description of the picture in words."""
     return " ".join(f"{text} (was {label})" if label else text for text, _, label in tokens)
 
 

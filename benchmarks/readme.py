@@ -1,7 +1,7 @@
-"""The session in README.md, and with --google what Google's generator and bertprep cost.
+"""Make the session in README.md, and with --google compare the costs of Google's generator and bertprep.
 
 Both make the records of the sample corpus from one file of text, each in a new process; it is an error if their values differ.
-Google's create_pretraining_data.py is that of --google, a clone of github.com/google-research/bert at eedf5716, on TensorFlow's
+--google names a clone of github.com/google-research/bert at eedf5716, whose create_pretraining_data.py runs on TensorFlow's
 compatibility layer. The results go to docs/contribute/benchmarks.md, the chart to docs/images/speed.svg.
 """
 
@@ -31,7 +31,7 @@ sys.modules["tensorflow"] = tensorflow
 sys.path.insert(0, sys.argv.pop(1))
 runpy.run_path(sys.path[0] + "/create_pretraining_data.py", run_name="__main__")
 """
-# What is shown: a command, and the lines of its output, of which long ones are cut.
+# Command -> the lines of its output to show; long lines are cut.
 SESSION = {
     "bertprep create --seq 128 --pred 20": slice(0, 5),
     "bertprep inspect data/ofrecord/*_128_*/sample/training/part-0 --records 1": slice(-1, None),
@@ -64,7 +64,7 @@ def compare(bench: Bench) -> dict[str, tuple[int, list[Cost]]]:
 
 
 def draw(measured: Mapping[str, tuple[int, list[Cost]]]) -> str:
-    """Draw the seconds as bars, in colours that are read on white and on black."""
+    """Draw the seconds as bars, in colours that are readable on white and on black."""
     longest = max(cost.cpu for _, costs in measured.values() for cost in costs)
     bars: list[str] = []
     for phase, (_, costs) in measured.items():
@@ -82,7 +82,7 @@ def draw(measured: Mapping[str, tuple[int, list[Cost]]]) -> str:
 
 
 def show(folder: Path) -> str:
-    """Run the session in a folder and return what a terminal shows of it."""
+    """Run the session in a folder and return the text that a terminal shows."""
     functions = f'bertprep() {{ "{sys.executable}" -m bertprep "$@"; }}\npython() {{ "{sys.executable}" "$@"; }}\n'
     lines: list[str] = []
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -96,7 +96,7 @@ def show(folder: Path) -> str:
 
 
 def alternative(measured: Mapping[str, tuple[int, list[Cost]]]) -> str:
-    """Return the chart in words."""
+    """Return a description of the chart in words."""
     return "; ".join(
         f"{phase}: " + ", ".join(f"{name} {cost.cpu:.1f} s" for name, cost in zip(PROGRAMS, costs, strict=True))
         for phase, (_, costs) in measured.items()
@@ -104,7 +104,7 @@ def alternative(measured: Mapping[str, tuple[int, list[Cost]]]) -> str:
 
 
 def main() -> None:
-    """Measure, and rewrite the pages."""
+    """Measure and rewrite the pages."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--google", type=Path, metavar="FOLDER", help="a clone of google-research/bert, to measure both")
     parser.add_argument("--runs", type=int, default=3, help="(default: %(default)s)")

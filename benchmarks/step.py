@@ -1,11 +1,11 @@
-"""What a training step costs: this repository's engines next to Hugging Face's BertForPreTraining in PyTorch.
+"""Measure what a training step costs: this repository's engines next to Hugging Face's BertForPreTraining in PyTorch.
 
-Every row is a process of its own; rows take turns, round by round, and their medians and the medians of their ratios to the
-first row are printed. "Gathered" has logits at the masked positions only, as the engines do; "as shipped" at all positions.
+Every row runs in its own process. The rows take turns in several rounds; their medians and the medians of their ratios to the
+first row are printed. "Gathered" computes logits only at the masked positions, as the engines do; "as shipped" computes all.
 
-On an accelerator figures are wall seconds of BERT base in bf16; dropout of attention is 0 everywhere, as fused attention needs.
-With --cpu they are CPU seconds of BERT-small. One thread is the cleaner comparison there: threads of PyTorch spin while they
-wait, which counts. --tiny takes a tiny model and a quarter of the lengths, to try the command.
+On an accelerator, the figures are wall seconds of BERT base in bf16. Attention has no dropout in any row, since fused attention
+needs that. With --cpu they are CPU seconds of BERT-small; one thread compares best there, since PyTorch's threads spin while
+they wait, which counts as CPU time. --tiny uses a tiny model and a quarter of the lengths, to try the command.
 """
 
 import argparse
@@ -51,24 +51,24 @@ HEADER = (
 SECONDS_OF_ROW = 600  # a torch.compile that finds nothing in its cache takes minutes
 
 Step = Callable[[int], Callable[[], object]]
-"""Starts the step of that number; what it returns waits for it."""
+"""A function that starts the step with a number, and returns a function that waits for it."""
 
 
 def make_model(options: argparse.Namespace) -> ModelConfig:
-    """BERT, on an accelerator without dropout of attention."""
+    """Return the model settings of BERT; on an accelerator, without dropout of attention."""
     model = ModelConfig.preset("tiny" if options.tiny else options.model, vocab_size=1000 if options.tiny else 30522)
     return model if options.cpu else replace(model, attention_probs_dropout_prob=0.0)
 
 
 def make_batches(options: argparse.Namespace, model: ModelConfig) -> list[Any]:
-    """Two batches of random tokens."""
+    """Return two batches of random tokens."""
     rng = np.random.default_rng(1)
     sizes = {"seq": options.seq, "pred": options.pred, "vocab_size": model.vocab_size}
     return [features(synthetic_records(rng, options.batch_size, **sizes)) for _ in range(2)]
 
 
 def open_engine(options: argparse.Namespace, name: str) -> tuple[Step, Callable[[], dict[str, Any]]]:
-    """The steps of one of this repository's engines, and what it says of its device in the end."""
+    """Return a function for the steps of one of this repository's engines, and one that describes its device at the end."""
     if options.cpu and name == "tensorflow":
         import tensorflow as tf
 
@@ -94,13 +94,13 @@ def open_engine(options: argparse.Namespace, name: str) -> tuple[Step, Callable[
 
 
 def refuse_cpu(options: argparse.Namespace, framework: str, *, has_accelerator: bool) -> None:
-    """End where BERT base would run on a CPU unasked, for minutes."""
+    """Exit if BERT base would run on a CPU for minutes although the user did not ask for that."""
     if not has_accelerator and not options.tiny and not options.cpu:
         sys.exit(f"{framework} finds no accelerator that it can use; --cpu measures the processor, --tiny tries the command")
 
 
 def open_torch(options: argparse.Namespace, row: str) -> tuple[Step, Callable[[], dict[str, Any]]]:
-    """The steps of Hugging Face's model with SDPA and AdamW; on a GPU compiled."""
+    """Return a function for the steps of Hugging Face's model with SDPA and AdamW, compiled on a GPU."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     import torch
     import transformers
@@ -166,7 +166,7 @@ def open_torch(options: argparse.Namespace, row: str) -> tuple[Step, Callable[[]
 
 
 def measure(options: argparse.Namespace, row: str) -> dict[str, Any]:
-    """Measure one row in this process: each step is started before the one before it is waited for."""
+    """Measure one row in this process. Each step is started before the program waits for the previous one."""
     started = time.perf_counter()
     begin, describe = open_engine(options, row) if row in ENGINES else open_torch(options, row)
     begin(0)()
@@ -185,7 +185,7 @@ def measure(options: argparse.Namespace, row: str) -> dict[str, Any]:
 
 
 def measure_apart(options: argparse.Namespace, row: str) -> dict[str, Any]:
-    """Measure one row in a process of its own; {"error": its last line} where it fails or takes too long."""
+    """Measure one row in its own process. Return {"error": its last line} if it fails or takes too long."""
     python = options.torch_python if row in (GATHERED, SHIPPED) else sys.executable
     command = [python, "-m", "benchmarks", "step", "--measure", json.dumps([vars(options), row])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}
@@ -203,14 +203,14 @@ def measure_apart(options: argparse.Namespace, row: str) -> dict[str, Any]:
 
 
 def error_of(printed: str) -> str:
-    """The line that explains a failed measurement: that of the memory that ran out, or else the last one."""
+    """Return the line that explains a failed measurement: the one about memory that ran out, else the last one."""
     lines = printed.strip().splitlines() or ["it printed nothing"]
     of_memory = [line for line in lines if "out of memory" in line.lower() or "resource_exhausted" in line.lower()]
     return (of_memory or lines)[-1].strip()[:200].replace("|", "/")
 
 
 def show_row(options: argparse.Namespace, row: str, rounds: list[dict[str, Any]], ratios: list[float]) -> str:
-    """A line of the table: the median of all rounds."""
+    """Return a line of the table, with the medians of all rounds."""
     good = sorted((found for found in rounds if "error" not in found), key=lambda found: float(found["seconds"]))
     if not good:
         return f"| {ROWS[row]} | {options.batch_size} | {rounds[0]['error']} |{' |' * (len(HEADER) - 3)}"
@@ -227,7 +227,7 @@ def show_row(options: argparse.Namespace, row: str, rounds: list[dict[str, Any]]
 
 
 def main() -> None:
-    """Measure in turns, and print."""
+    """Measure the rows in turns and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", default=",".join(ROWS), help=f"{', '.join(ROWS)} (default: all)")
     parser.add_argument("--cpu", action="store_true", help="measure the processor")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Reproduce MLPerf BERT from its text and its start checkpoint: each published number next to the one found here.
+"""Reproduce MLPerf BERT from its text and its start checkpoint, with each published number next to the measured one.
 
     examples/mlperf.py TEXT --vocab vocab.txt --checkpoint model.ckpt-28252 --out DIR
     examples/mlperf.py TEXT --vocab vocab.txt --data-only --parts 0,499 --out DIR
@@ -64,7 +64,7 @@ PICKED = 10_000
 
 
 class Row(NamedTuple):
-    """A line of the table; `is_equal` is None for what was not made."""
+    """A line of the table; `is_equal` is None if the value was not measured."""
 
     what: str
     published: str
@@ -79,7 +79,7 @@ def show(rows: list[Row]) -> None:
 
 
 def main() -> int:
-    """Read the options and do all of it."""
+    """Read the options and run all steps."""
     parser = Parser(prog="mlperf", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("text", type=Path, metavar="TEXT", help="folder of part-00000-of-00500, ... and eval.txt")
     parser.add_argument("--vocab", type=Path, required=True, metavar="FILE", help="MLPerf's vocab.txt")
@@ -95,7 +95,7 @@ def main() -> int:
 
 
 def reproduce(options: argparse.Namespace) -> None:
-    """Everything that was asked for; raises where a number differs."""
+    """Run the requested steps and print the table. Raises an error if a number differs."""
     texts, evaluation_text = find_text(options.text, options.parts)
     if not options.data_only:
         check_training(options)
@@ -125,7 +125,7 @@ def reproduce(options: argparse.Namespace) -> None:
 
 
 def find_text(folder: Path, chosen: str | None) -> tuple[list[Path], Path]:
-    """Return (parts, eval.txt); of the parts those whose numbers are chosen, or all, which must be complete."""
+    """Return the parts, all or only the chosen ones, and eval.txt. All of these files must exist."""
     if not folder.is_dir():
         raise UsageError(f"{folder}: is not a folder; name that of part-00000-of-00500 and eval.txt")
     counts = [int(found[1]) for path in folder.iterdir() if (found := re.fullmatch(r"part-\d{5}-of-(\d{5})", path.name))]
@@ -136,12 +136,12 @@ def find_text(folder: Path, chosen: str | None) -> tuple[list[Path], Path]:
     parts = [folder / f"part-{number:05d}-of-{count:05d}" for number in sorted(set(map(int, numbers)))]
     for path in (*parts, folder / "eval.txt"):
         if not path.is_file():
-            raise UsageError(f"{path}: does not exist; expected are {parts[0].name} to {parts[-1].name} and eval.txt")
+            raise UsageError(f"{path}: does not exist; expected {parts[0].name} to {parts[-1].name} and eval.txt")
     return parts, folder / "eval.txt"
 
 
 def check_training(options: argparse.Namespace) -> None:
-    """Raise what the checkpoint or the machine lacks, before hours of work."""
+    """Raise an error if training could not start because of the checkpoint, the batch or the engine, before hours of work."""
     if options.checkpoint is None:
         raise UsageError("--checkpoint: is missing; name MLPerf's model.ckpt-28252, or give --data-only")
     if options.devices * options.batch_size < 1 or BATCH % (options.devices * options.batch_size):
@@ -154,7 +154,7 @@ def check_training(options: argparse.Namespace) -> None:
 
 
 def compare_texts(paths: dict[str, Path]) -> list[Row]:
-    """Return the md5 of those texts whose md5 is published."""
+    """Return the rows of the texts whose md5 is published."""
     rows = []
     for name in (name for name in paths if name in MD5):
         digest = hashlib.md5(usedforsecurity=False)
@@ -166,7 +166,7 @@ def compare_texts(paths: dict[str, Path]) -> list[Row]:
 
 
 def create(options: argparse.Namespace, texts: list[Path], folder: Path) -> list[Path]:
-    """Return the record file of each text."""
+    """Make the records of texts, and return the record file of each text."""
     created = bertprep.create(
         **vars(SETTINGS), formats="tfrecord", vocab=options.vocab, inputs=texts, output=folder, corpus="mlperf",
         workers=options.workers, progress=True,
@@ -175,7 +175,7 @@ def create(options: argparse.Namespace, texts: list[Path], folder: Path) -> list
 
 
 def compare_records(paths: dict[str, Path]) -> list[Row]:
-    """Return the sizes of record files, those not made included, and that of all parts."""
+    """Return the rows of the sizes of record files, also of those that were not made, and of all parts together."""
     sizes = {name: path.stat().st_size for name, path in paths.items()}
     if len(parts := [name for name in sizes if name.startswith("part-")]) == 500:
         sizes["all 500 parts"] = sum(sizes[name] for name in parts)
@@ -187,7 +187,7 @@ def compare_records(paths: dict[str, Path]) -> list[Row]:
 
 
 def link_data_set(folder: Path, wanted: dict[str, Path]) -> Path:
-    """Return a folder of links that has MLPerf's names for the files, for its trainer, and training/ and test/ for ours."""
+    """Make a folder of links, with MLPerf's file names and with the folders training/ and test/, and return it."""
     for path in folder.glob("*/*"):
         if path.is_symlink() and str(path.relative_to(folder)) not in wanted:
             path.unlink()
@@ -200,7 +200,7 @@ def link_data_set(folder: Path, wanted: dict[str, Path]) -> Path:
 
 
 def trainer_command(command: str, options: argparse.Namespace, data: Path) -> list[str]:
-    """Return what both commands of the trainer share."""
+    """Return the words that both commands of the trainer share."""
     named = ["--init", str(find_weights(options.checkpoint)), "--data", str(data), "--model", options.model]
     return [sys.executable, "-m", "trainer", command, *named]
 
@@ -218,7 +218,7 @@ def evaluate(options: argparse.Namespace, data: Path) -> Row:
 
 
 def train(options: argparse.Namespace, data: Path, *, can_converge: bool) -> list[Row]:
-    """Train to MLPerf's target where there is a GPU and nothing in the way, or print how."""
+    """Train to MLPerf's target if there is a GPU and all earlier numbers are equal, else print the command."""
     accumulation = BATCH // (options.devices * options.batch_size)
     sizes = {"--devices": options.devices, "--batch-size": options.batch_size, "--accumulate": accumulation}
     command = trainer_command("pretrain", options, data)

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Trains Hugging Face's BertForPreTraining with its Trainer on records that bertprep made: examples/transformers_trainer.py.
+"""Train Hugging Face's BertForPreTraining with its Trainer on records that bertprep made.
 
     .venv/bin/python examples/transformers_trainer.py --torch-python PYTHON [--workdir DIR] [--steps 50] [--check]
 
-PYTHON is that of an environment with torch, transformers, accelerate and datasets, and needs no bertprep. The records are made
-from the sample corpus as an Arrow folder, which `load_from_disk` maps into memory; the model has 2 layers of 128, and Trainer
-its defaults: no collator, no columns removed or renamed by hand. Printed is the loss of every tenth step.
+PYTHON is the Python of an environment with torch, transformers, accelerate and datasets; it needs no bertprep. The records are
+made from the sample corpus as an Arrow folder, which `load_from_disk` maps into memory. The model has 2 layers of 128 units.
+Trainer has its defaults: no collator, no columns removed or renamed by hand. The loss of every tenth step is printed.
 
-With --check, which needs TensorFlow here, bertprep's trainer makes an update on 32 records and its weights are exported. The
-loss of Trainer's first step with them, on the same records and without dropout, must be that of bertprep's second to 1e-4.
+--check needs TensorFlow in bertprep's environment. There bertprep's trainer makes one update on 32 records and exports the
+weights. With these weights, on the same records and without dropout, the loss of Trainer's first step must equal the loss of
+bertprep's second step to 1e-4.
 """
 
 import argparse
@@ -25,7 +26,7 @@ TOLERANCE = 1e-4
 
 
 def train(records: str, steps: int, weights: str | None) -> list[float]:
-    """Losses of a model that is trained by transformers; runs in the other environment."""
+    """Train the model with transformers and return its losses; runs in the other environment."""
     import datasets
     from transformers import BertConfig, BertForPreTraining, Trainer, TrainingArguments, set_seed
 
@@ -47,7 +48,7 @@ def train(records: str, steps: int, weights: str | None) -> list[float]:
 
 
 def train_apart(torch_python: str, records: Path, steps: int, weights: Path | None = None) -> list[float]:
-    """The same in a process of that environment."""
+    """Run `train` in a process of the other environment, and return its losses."""
     given = json.dumps([str(records), steps, str(weights) if weights else None])
     losses: list[float] = json.loads(run([torch_python, __file__, "--train", given]).splitlines()[-1])
     return losses
@@ -71,12 +72,12 @@ def check(options: argparse.Namespace, records: Path) -> None:
 
 
 def python(*arguments: object) -> str:
-    """What a module prints in this environment."""
+    """Run a module in this environment and return its output."""
     return run([sys.executable, "-m", *arguments])
 
 
 def run(command: list[object]) -> str:
-    """What a command prints; the example ends where it fails."""
+    """Run a command and return its output; the example ends if it fails."""
     words = [str(word) for word in command]
     done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:

