@@ -75,9 +75,9 @@ class Download(Where):
     date: str = option(
         WIKIPEDIA_DATE, "day of the Wikipedia dump", metavar="DAY", pattern=r"\d{8}", words=f"a day such as {WIKIPEDIA_DATE}"
     )
-    from_dump: Path | str | None = option(None, "use this pages-articles dump as the Wikipedia", metavar="FILE|URL", check=str)
+    from_dump: Path | str | None = option(None, "use this pages-articles dump for Wikipedia", metavar="FILE|URL", check=str)
     from_files: Path | str | None = option(
-        None, "use this folder of .txt books as BookCorpus; each file is one document", metavar="DIR", check=local_path
+        None, "use this folder of .txt books for BookCorpus; each file is one document", metavar="DIR", check=local_path
     )
     models: Sequence[str] = option(
         (), "model for weights or vocab; may be repeated (default: the two BERT models, and the smaller one's vocabulary)",

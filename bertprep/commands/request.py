@@ -172,7 +172,7 @@ class OnExecutor(How):
 
 @dataclass(frozen=True, kw_only=True)
 class InParts(OnExecutor):
-    """A request that one of many machines can make a part of."""
+    """A request that can be divided into parts, one for each of many machines."""
 
     part: str | None = option(
         None, "make only every N-th file, starting with file I, from 0 to N-1; slurm reads I and N from the job array, "

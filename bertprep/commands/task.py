@@ -139,7 +139,7 @@ class Ner(TaskRequest, GlueSettings):
 
 
 def create_task(request: Squad | Glue | Ner) -> Made:
-    """Make record files of a fine-tuning task, with the examples of Google's `run_squad.py` or `run_classifier.py`, or for NER.
+    """Make record files of a fine-tuning task: the examples of Google's `run_squad.py` or `run_classifier.py`, or tagged words.
 
     The files are downloaded ones, or `inputs`, whose names begin with train, dev or test. SQuAD has a `version`. `name` is a
     task of GLUE, or names your own: labelled texts in TSV or JSON Lines, or tagged words in CoNLL files, JSON Lines or Parquet.

@@ -61,8 +61,8 @@ class TokenDataset(TokenRows):
 
     Columns are int64: `input_ids` and `labels` (-100 where nothing is predicted). Packed rows also have `position_ids`, which
     restart with each sequence, and `sequence_ids`, which number the sequences and count padding as one more. Other rows have
-    `attention_mask`. `dataset[index]` counts in the order of the current epoch, which `set_epoch` changes, and goes on into the
-    next ones. All epochs have the same number of rows. The first use packs all documents to count them, unless an earlier run
+    `attention_mask`. `dataset[i]` is row i in the order of the current epoch, which `set_epoch` changes, or of the epochs
+    after it. All epochs have the same number of rows. The first use packs all documents to count them, unless an earlier run
     did.
     """
 
@@ -269,7 +269,7 @@ class TokenDataset(TokenRows):
 
     @property
     def _version_of_rows(self) -> int:
-        """The version of the code that makes the rows; it changed the rows of whole-word masking, and later those of spans."""
+        """The version of the code that makes the rows: version 2 changed whole-word masks, and version 3 changed spans."""
         if not self.masks_words:
             return 1
         return 2 if self.span is None else 3

@@ -53,7 +53,7 @@ DEFAULT_GROUP = 8
 class LiveExamples(ColumnDataset):
     """The examples of the token shards of one split; threads may share it. Use it as a context manager, or call `close`.
 
-    `live[index]` counts in the order of the current epoch, which `set_epoch` changes; `len` is the size of an epoch. Raises
+    `live[i]` is example i in the order of the current epoch, which `set_epoch` changes; `len` is the size of an epoch. Raises
     `BertprepError` for a shard that cannot be read or does not fit the vocabulary.
     """
 
@@ -128,7 +128,7 @@ class LiveExamples(ColumnDataset):
         return f"LiveExamples({self.folder}: {self.shards:,} shards, examples of {self.seq} tokens)"
 
     def set_epoch(self, epoch: int) -> None:
-        """Make `live[index]` read this epoch; raises `ValueError` for a negative or too large number."""
+        """Make `live[i]` read this epoch; raises `ValueError` for a negative or too large number."""
         self.epoch = check_epoch(epoch, self)
 
     # --- properties of the examples

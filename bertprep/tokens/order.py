@@ -225,7 +225,7 @@ def check_epoch(epoch: int, data: object) -> int:
 
 
 def permute(positions: NDArray[np.int64], size: int, *, seed: int, epoch: int, group: int | None = None) -> NDArray[np.int64]:
-    """Return the index at each position by a permutation of the numbers below `size`, whose key is (seed, epoch[, group]).
+    """Permute the numbers below `size` by the key (seed, epoch[, group]), and return the number at each position.
 
     Raises `IndexError` for a position of `size` or more, whose cycle might never reach a number below `size`.
 

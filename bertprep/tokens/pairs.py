@@ -53,7 +53,7 @@ class PairWindow(Window):
 
 
 class PairWindows(Windows):
-    """The pairs of segments that documents yield, in windows of consecutive tokens of a shard."""
+    """The pairs of segments made from documents, in windows of consecutive tokens of a shard."""
 
     def __init__(self, documents: TokenDocuments, *, seq: int, pairs: str, short_seq_prob: float, seed: int) -> None:
         super().__init__(documents, seq=seq, packed=False)

@@ -67,7 +67,7 @@ def _as_wide(values: NDArray[Any], longest: int) -> NDArray[Any]:
 
 
 class TokenRows(ColumnDataset):
-    """Rows of `seq` tokens; `data_set[index]` counts in the order of the current epoch, which `set_epoch` changes."""
+    """Rows of `seq` tokens; `data_set[i]` is row i in the order of the current epoch, which `set_epoch` changes."""
 
     seq: int
     packed: bool
@@ -90,7 +90,7 @@ class TokenRows(ColumnDataset):
         self._fixed = frozenset((*names, "epoch"))
 
     def set_epoch(self, epoch: int) -> None:
-        """Make `data_set[index]` read this epoch; raises `ValueError` for a negative or too large number."""
+        """Make `data_set[i]` read this epoch; raises `ValueError` for a negative or too large number."""
         self.__dict__["epoch"] = check_epoch(epoch, self)
 
     # --- what a subclass defines
