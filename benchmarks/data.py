@@ -38,7 +38,7 @@ SPEECHES_MB = 12.2
 
 
 def texts(bench: Bench, *, shards: int = 1, megabytes: float = SPEECHES_MB) -> tuple[list[Path], Path]:
-    """Return the text shards of a text of some megabytes, and a vocabulary."""
+    """Make text shards of about `megabytes` MB in total; return them and a vocabulary."""
     text, vocab = bench.options.text, bench.options.vocab
     if text is None:
         bertprep.shard(workdir=bench.folder / "sample")

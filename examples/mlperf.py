@@ -119,7 +119,7 @@ def reproduce(options: argparse.Namespace) -> None:
         rows += train(options, data, can_converge=options.parts is None and bool(start.is_equal))
     if different := [row.what for row in rows if row.is_equal is False]:
         raise BertprepError(
-            f"{len(different)} of {len(rows)} numbers differ, first {different[0]}; "
+            f"{len(different)} of {len(rows)} numbers differ, the first is {different[0]}; "
             "docs/understand/reproducibility.md says what that may mean"
         )
 
@@ -127,7 +127,7 @@ def reproduce(options: argparse.Namespace) -> None:
 def find_text(folder: Path, chosen: str | None) -> tuple[list[Path], Path]:
     """Return the parts, all or only the chosen ones, and eval.txt. All of these files must exist."""
     if not folder.is_dir():
-        raise UsageError(f"{folder}: is not a folder; name that of part-00000-of-00500 and eval.txt")
+        raise UsageError(f"{folder}: is not a folder; give the folder that has part-00000-of-00500, ... and eval.txt")
     counts = [int(found[1]) for path in folder.iterdir() if (found := re.fullmatch(r"part-\d{5}-of-(\d{5})", path.name))]
     count = max(counts, default=500)
     numbers = [str(number) for number in range(count)] if chosen is None else chosen.split(",")

@@ -80,7 +80,7 @@ def test_records_are_made_compared_and_linked_for_trainers(made: Any) -> None:
     assert rows["bytes of eval_10k"] == ["25,382,591", f"{len(picked):,}", "NO"]
     assert rows["bytes of part-00499-of-00500"] == ["898,392,312", "not made"]
     assert rows["md5 of vocab.txt"][0] == "64800d5d8528ce344256daf115d4965e"
-    assert done.stderr.splitlines()[-1].startswith("mlperf: error: 4 of 7 numbers differ, first md5 of vocab.txt; docs/")
+    assert done.stderr.splitlines()[-1].startswith("mlperf: error: 4 of 7 numbers differ, the first is md5 of vocab.txt; docs/")
     data = opened(out / "mlperf")
     assert (data.records.seq, data.records.pred, data.test is not None, data.records.formats) == (512, 76, True, ["tfrecord"])
     assert data.vocabulary_size == len(load_vocabulary(VOCABULARY))
@@ -151,7 +151,7 @@ def test_mistakes_are_one_line(
     for arguments, message in (
         (
             [tmp_path / "absent", *training, "--data-only"],
-            f"{tmp_path}/absent: is not a folder; name that of part-00000-of",
+            f"{tmp_path}/absent: is not a folder; give the folder that has part-00000-of",
         ),
         ([text, *training, "--data-only", "--parts", "0,3"], "--parts 0,3: must be numbers of parts from 0 to 2, such as 0,2"),
         ([text, *training, "--part", "0"], "--part: unknown option, did you mean --parts?"),

@@ -61,7 +61,7 @@ class _StoppedError(BertprepError):
 
 
 class Hub:
-    """The repositories of the Hub. Each is listed once, so that all downloads of a run are of the same commit."""
+    """The repositories of the Hub. Each is listed once, so that all downloads of a run come from the same commit."""
 
     def __init__(self, *, reporter: Reporter = SILENT) -> None:
         self.reporter = reporter

@@ -214,7 +214,9 @@ def read_table(location: str, field: str, delimiter: str) -> Iterator[str]:
                 yield row[columns[0]] if len(columns) == 1 else join_fields(row[column] for column in columns)
             start = rows.line_num + 1
     except csv.Error as error:
-        raise BertprepError(f"{location}: line {start:,}: cannot be read as a table: {error}") from error
+        raise BertprepError(
+            f"{location}: line {start:,}: cannot be read as a table: {error}; export the table again"
+        ) from error
     finally:
         csv.field_size_limit(usual)
 

@@ -143,7 +143,7 @@ def command_for(header: dict[str, Any]) -> str:
 
 
 def resuming_command(folder: Path) -> str:
-    """Return the command that finishes a folder, in words if its settings do not tell."""
+    """Return the command that finishes a folder, or words in its place if the folder's settings do not give it."""
     with contextlib.suppress(BertprepError):
         if settings := read_settings(folder):
             return f"bertprep {settings.get('command', command_for(settings))}"
