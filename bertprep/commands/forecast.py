@@ -1,7 +1,7 @@
 """`bertprep create --dry-run`: forecast the number of records, the disk space and the time of `create` from a sample.
 
 Records are made from at most 64 MB of text, taken from shards at regular intervals, in a temporary folder on the target disk,
-or on another one where that takes none. The results are scaled by bytes of text. Nothing is downloaded or left behind.
+or on another disk if that one has no space. The results are scaled by bytes of text. Nothing is downloaded or left behind.
 """
 
 from __future__ import annotations
@@ -112,15 +112,15 @@ def forecast_of(
                 f"create: the disk of {disk} has no space for a sample of the text, or cannot be written to"
             )
     raise BertprepError(
-        f"--dry-run: cannot write a sample of the text to any of {', '.join(map(str, disks))}; free some space, or name a "
-        "folder by TMPDIR"
+        f"--dry-run: cannot write a sample of the text to any of {', '.join(map(str, disks))}; free some space, or set "
+        "TMPDIR to another folder"
     )
 
 
 def _find_disks(root: Path) -> list[Path]:
-    """Return folders for the sample, each on another disk: at the target, for temporary files, and in memory."""
+    """Return folders in which to try the sample, on different disks: the target, that of temporary files, and memory."""
     folders = [next(path for path in (root.absolute(), *root.absolute().parents) if path.is_dir())]
-    with suppress(OSError):  # no folder for temporary files takes a byte
+    with suppress(OSError):  # raised if no folder for temporary files can be written to
         folders.append(disk_folder())
     if _IN_MEMORY.is_dir():
         folders.append(_IN_MEMORY)
