@@ -61,7 +61,7 @@ class TokenizedShard:
 
 
 class TokenizedLines(NamedTuple):
-    """The tokens of many lines: line i is tokens[ends[i - 1]:ends[i]], where ends[-1] counts as 0. Lines may be empty."""
+    """The tokens of many lines: line 0 is tokens[:ends[0]], and line i is tokens[ends[i - 1]:ends[i]]. Lines may be empty."""
 
     tokens: NDArray[np.int32]
     ends: NDArray[np.int64]
