@@ -114,7 +114,7 @@ def test_an_unfinished_run_of_tokenize_names_tokenize(tmp_path: Path, monkeypatc
 def test_where_records_are_expected_the_takers_of_others_are_named(tokens: Path, rows: Path) -> None:
     for folder, message in (
         (tokens, "of whole documents, expected records; bertprep.TokenDataset"),
-        (rows, "holds MDS, expected"),
+        (rows, "has MDS, expected"),
     ):
         with pytest.raises(UsageError, match=message):
             find_records(folder)
