@@ -130,8 +130,10 @@ WINDOWS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("first_position", [0, 2])
-@pytest.mark.parametrize("kind", [*ENCODERS, *CAUSAL_MODELS])
+# Every other one gets rows that begin at 2: whatever the model, the same subtraction takes that out.
+@pytest.mark.parametrize(
+    ("kind", "first_position"), [(kind, 2 * (number % 2)) for number, kind in enumerate((*ENCODERS, *CAUSAL_MODELS))]
+)
 def test_every_type_of_model_that_is_taken_keeps_sequences_apart(kind: str, first_position: int, tokens: Path) -> None:
     """With large random weights, windows shorter than sequences, and positions as the model counts them by itself.
 

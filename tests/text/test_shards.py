@@ -341,9 +341,11 @@ bertprep.shard(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("after", [3, 9, 12, 14, 18])  # files of sorted runs, of merged ones, and shards
-@pytest.mark.parametrize("is_divided", [False, True], ids=["held out", "test text"])
+@pytest.mark.parametrize(  # after files of sorted runs, of merged ones, and shards
+    ("after", "is_divided"), [(3, False), (9, True), (12, False), (14, True), (18, False)]
+)
 def test_a_killed_run_resumes_with_the_same_bytes(tmp_path: Path, after: int, is_divided: bool) -> None:
+    """With a part of the text held out, or divided, with a test text of the user's."""
     texts, test_texts = numbered(*range(400)), numbered(*range(390, 430))
     test = write(tmp_path / "t.txt", *test_texts) if is_divided else ""
     inputs = [write(tmp_path / "1.txt", *texts[:300]), write(tmp_path / "2.txt", *texts[250:])]

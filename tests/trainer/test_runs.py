@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -73,20 +74,20 @@ def test_two_processes_are_as_one(engine: str, workdir: Path, one_layer: list[st
     assert evaluations[1] == pytest.approx(evaluations[0], abs=1e-5)
 
 
-@on_engines("jax", "torch")
+@pytest.mark.jax
 def test_two_processes_resume_what_two_processes_of_another_engine_have_saved(
-    engine: str, workdir: Path, one_layer: list[str], tmp_path: Path
+    workdir: Path, one_layer: list[str], tmp_path: Path
 ) -> None:
-    """Named by the engine that resumes; both shard the moments over the processes, each in its own way."""
-    options = ["--no-dropout", "--lr", "0.003", *one_layer, "--batch-size", "8"]
-    saved_by = {"jax": "torch", "torch": "jax"}[engine]
-    pytest.importorskip(saved_by)
-    one = train_here(workdir, tmp_path / "one", "--engine", engine, *options, "--batch-size", "16", "--save-every", "4")
+    """PyTorch's go on as JAX's, and these as PyTorch's; both shard the moments over the processes, each in its own way."""
+    pytest.importorskip("torch")
+    options = ["--no-dropout", "--lr", "0.003", *one_layer, "--batch-size", "8", "--save-every", "4"]
+    one = train_here(workdir, tmp_path / "one", "--engine", "jax", *options, "--batch-size", "16")
     two = tmp_path / "two"
-    finish(*start_two(workdir, two, *options, "--engine", saved_by, "--save-every", "4"))
-    for path in find_checkpoints(two)[1:]:
-        path.unlink()
-    finish(*start_two(workdir, two, *options, "--engine", engine, "--save-every", "4"))
+    for engine, kept, resumed in (("torch", 1, ""), ("jax", 2, "4"), ("torch", 3, "8")):
+        printed = finish(*start_two(workdir, two, *options, "--engine", engine))
+        assert re.findall(r"resuming after step (\d+)", printed) == [*resumed]
+        for path in find_checkpoints(two)[kept:]:
+            path.unlink()
     np.testing.assert_allclose(losses(training_log(two)), losses(one), rtol=0, atol=1e-5)
 
 
