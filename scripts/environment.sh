@@ -33,7 +33,7 @@ PYTHON
   return 1
 }
 
-# find_first_python 3.12 3.11: the same for the first version of a list that is there.
+# find_first_python 3.12 3.11: print the path of the first version in the list that is installed, or fail.
 find_first_python() {
   local version
   for version in "$@"; do

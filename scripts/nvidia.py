@@ -236,7 +236,7 @@ def find_python() -> str:
 
 
 def main() -> int:
-    """Print the commands and run them; returns the exit status."""
+    """Print the commands and run them; return the exit status."""
     script = {each.__name__: each for each in (pretrain_adam, pretrain_lamb, run_squad, run_glue)}[sys.argv[1]]
     words = sys.argv[2:]
     at = words.index("--") if "--" in words else len(words)

@@ -180,7 +180,7 @@ def source_at(location: str, field: str, one_document: bool, identity: dict[str,
 
 
 def find_saved(folder: Path, split: str | None, field: str) -> list[Source]:
-    """Return the Arrow files of a folder that save_to_disk wrote, in their order; of its splits, `split` or else train.
+    """Return the Arrow files of a folder that save_to_disk wrote, in their order. If it has splits, take `split`, else train.
 
     Raises `UsageError` for any other folder or a missing split, `BertprepError` for an incomplete folder.
     """

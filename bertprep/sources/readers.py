@@ -1,7 +1,7 @@
-"""Read the documents of one file, unchanged and in order: plain text, JSON Lines, CSV, Parquet or Arrow, maybe compressed.
+"""Read the documents of one file, unchanged and in order: plain text, JSON Lines, CSV, TSV, Parquet or Arrow.
 
-The readers stream the file. They yield empty documents too, so that the caller can count them. A corrupt or truncated file is
-an error.
+Text formats may be compressed. The readers stream the file. They yield empty documents too, so that the caller can count them.
+A corrupt or truncated file is an error.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def split_hops(location: str) -> tuple[str, str, str]:
 
 
 def suffixes(location: str) -> tuple[str, str]:
-    """Return the suffix of the kind of file and that of its compression, '' for none; a part of a dump is ".xml".
+    """Return the suffixes of a file's format and of its compression, each '' if there is none; a part of a dump is ".xml".
 
     >>> suffixes("a.jsonl.gz"), suffixes("wiki.xml-p1p41242.bz2"), suffixes("notes.json-old")
     (('.jsonl', '.gz'), ('.xml', '.bz2'), ('.json-old', ''))
