@@ -37,7 +37,7 @@ from bertprep.progress import SILENT
 from bertprep.sources.sample import SAMPLE
 from bertprep.terminal import duration, megabytes, print_results, print_table
 from bertprep.text.vocabulary import VocabularySettings, train
-from bertprep.tokens.make import Texts, TextShard, record_job
+from bertprep.tokens.make import Texts, TextShard, record_job, without_last_document
 from bertprep.work.layout import TEST, TRAINING, Workspace
 
 IS_FORECAST = begins_with(b'{\n "text_bytes": ')
@@ -223,16 +223,9 @@ def _write_sample(texts: Texts, folder: Path, workers: int) -> Texts:
                 text = file.read(piece_bytes)
             path = folder / f"{index:05d}.txt"
             with atomic_file(path) as file:
-                file.write(_without_last_document(text))  # the last document is cut off
+                file.write(without_last_document(text))  # the last document is cut off
         sample.append(replace(shard_of_text, path=path, expected=None))
     return replace(texts, shards=sample)
-
-
-def _without_last_document(text: bytes) -> bytes:
-    """Return the text up to its last blank line; if it is a single document, up to the end of its last complete line."""
-    blank = text.rfind(b"\n\n")
-    end = blank + 2 if blank >= 0 else text.rfind(b"\n") + 1
-    return text[:end]
 
 
 def _of_split(texts: Texts, split: str) -> Texts:

@@ -5,8 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bertprep.errors import BertprepError
+from bertprep.errors import BertprepError, WriteError
 from bertprep.files.paths import is_object
+
+_CERTAIN = 0.8  # of a forecast from a sample
 
 
 @dataclass(frozen=True)
@@ -47,4 +49,14 @@ def check_free_space(needed_bytes: Mapping[Path, int]) -> None:
             raise BertprepError(
                 f"{disk.folder}: {disk.needed_bytes / 1e6:,.0f} MB are still to be written, but only "
                 f"{disk.free_bytes / 1e6:,.0f} MB are free; free some space, or choose another --workdir"
+            )
+
+
+def check_forecast(needed_bytes: Mapping[Path, int]) -> None:
+    """Raise `WriteError` if the forecast for these folders, in bytes, exceeds the free space by more than its own error."""
+    for disk in free_space(needed_bytes):
+        if _CERTAIN * disk.needed_bytes > disk.free_bytes:
+            raise WriteError(
+                f"{disk.folder}: about {disk.needed_bytes / 1e6:,.0f} MB are still to write, but only "
+                f"{disk.free_bytes / 1e6:,.0f} MB are free; free some space, or choose a folder on another disk"
             )

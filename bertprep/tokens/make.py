@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from bertprep import kernels
 from bertprep.config import DEFAULT_VARIANT, InstanceSettings, RecordFormat, Variant, masks_cut_off
 from bertprep.errors import BertprepError
+from bertprep.files.atomic import temporary_folder
+from bertprep.files.free_space import free_space
 from bertprep.files.paths import HEAD_BYTES, open_head
 from bertprep.instances import Tokenizer, Vocabulary, generate_instances
 from bertprep.instances.generator import GENERATOR
@@ -34,6 +36,8 @@ from bertprep.work.manifest import RECORDS, TOKEN_SHARDS, versions_of
 from bertprep.work.run import Job, Maker, Task
 from bertprep.work.text_identity import check_text, check_unchanged, identify_text, text_entry
 
+_SAMPLED_SHARDS = 8  # of which the beginnings are made into records where the disk may be too small
+_MOST_BYTES_OF_RECORDS = 20  # for each byte of text, round and format
 _FIRST_TOKENS = 1 << 14  # [UNK] is counted in these tokens of a token shard: about as many as HEAD_BYTES of text give
 
 
@@ -124,6 +128,13 @@ def _ledger(kind: str, folder: Path, made_with: dict[str, Any], texts: Texts, vo
     )
 
 
+def without_last_document(text: bytes) -> bytes:
+    """Return the text up to its last blank line; if it is a single document, up to the end of its last complete line."""
+    blank = text.rfind(b"\n\n")
+    end = blank + 2 if blank >= 0 else text.rfind(b"\n") + 1
+    return text[:end]
+
+
 def mask_warnings(settings: InstanceSettings) -> list[str]:
     """Return a warning if --pred allows far fewer masks than --masked-lm-prob implies, else an empty list."""
     wanted = masks_cut_off(settings.seq, settings.pred, settings.masked_lm_prob)
@@ -205,6 +216,41 @@ class RecordMaker(ShardMaker):
 
     def amounts(self, entries: Sequence[Entry]) -> dict[str, float]:
         return {"records": entries[0]["examples"], "MB_of_text": entries[0]["text"]["bytes"] / 1e6}
+
+    def needed_bytes(self, todo: Sequence[Task], folders: Mapping[str, Path]) -> dict[Path, int]:
+        """Scale the records of a sample by bytes of text, unless the disks have space for far more than text usually gives."""
+        if any(task.argument.tokens for task in todo):
+            return {}
+        try:
+            text = dict.fromkeys(folders, 0)
+            for task in todo:
+                for name in task.files:
+                    text[name] += task.argument.path.stat().st_size
+            rounds = self.settings.dupe
+            most = {folders[name]: _MOST_BYTES_OF_RECORDS * rounds * size_bytes for name, size_bytes in text.items()}
+            disks = free_space(most)
+            if all(disk.enough for disk in disks):
+                return {}
+            with temporary_folder(disks[0].folder / "sample") as folder:
+                sampled = self._make_sample([task.argument for task in todo], [*folders], folder)
+        except (BertprepError, OSError, ValueError):  # the worker that reads or writes the files reports the error
+            return {}
+        return {folders[name]: round(rounds * text[name] * share) for name, share in sampled.items()}
+
+    def _make_sample(self, shards: Sequence[TextShard], names: Sequence[str], folder: Path) -> dict[str, float]:
+        """Return how many bytes of records a byte of text gives in one round, from the beginnings of some shards."""
+        maker = replace(self, settings=replace(self.settings, dupe=1))
+        text_bytes, record_bytes = 0, dict.fromkeys(names, 0)
+        for shard in shards[:: -(-len(shards) // _SAMPLED_SHARDS)]:
+            with open_head(shard.path) as file:
+                text = without_last_document(file.read(HEAD_BYTES))
+            path = folder / f"{shard.split}_{shard.number}.txt"
+            path.write_bytes(text)
+            made = maker.make(replace(shard, path=path, expected=None), {name: path.with_suffix(f".{name}") for name in names})
+            text_bytes += len(text)
+            for name, entry in made.items():
+                record_bytes[name] += entry["bytes"]
+        return {name: size_bytes / text_bytes for name, size_bytes in record_bytes.items()}
 
     def make(self, argument: TextShard, paths: Mapping[str, Path]) -> dict[str, Entry]:
         shard, text = self._read(argument)

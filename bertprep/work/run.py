@@ -19,6 +19,7 @@ from typing import Any
 
 from bertprep import pool
 from bertprep.errors import BertprepError
+from bertprep.files.free_space import check_forecast
 from bertprep.progress import SILENT, Reporter
 from bertprep.terminal import listed, warn
 from bertprep.work.layout import MDS_FORMAT, TEXT, TOKENS
@@ -53,6 +54,10 @@ class Maker:
     def warnings(self, todo: Sequence[Task]) -> Iterator[str]:  # noqa: ARG002 - of subclasses
         """Yield warnings about the tasks in `todo`; called only if there are any."""
         yield from ()
+
+    def needed_bytes(self, todo: Sequence[Task], folders: Mapping[str, Path]) -> Mapping[Path, int]:  # noqa: ARG002
+        """Return about how many bytes the tasks will write to each folder, where that is cheap to forecast."""
+        return {}
 
     def check(self, task: Task, folder: Path, entry: Entry) -> None:
         """Raise `BertprepError` if a finished file was made from other input than there is now."""
@@ -138,6 +143,7 @@ class Job:
         maker = self.maker
         if todo:
             maker.prepare()
+            check_forecast(maker.needed_bytes(todo, {key: ledger.folder for key, ledger in self.ledgers.items()}))
             for line in maker.warnings(todo):
                 warn(line)
         elif part and not all_of_part:

@@ -207,6 +207,26 @@ def test_a_vocabulary_of_the_wrong_case_is_refused_by_each_function(function: st
             getattr(bertprep, function)(*named, inputs=[nothing], output=out, vocab=vocab, cased=is_cased)
 
 
+def test_records_that_do_not_fit_the_disk_are_refused_before_the_first_is_made(
+    golden_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a forecast, of what is still to be made."""
+    texts = deal(golden_corpus, tmp_path / "text", 4)
+    asked: dict[str, Any] = {"inputs": texts, "vocab": VOCABULARY, "lines_are_sentences": True, "workers": 1}
+    made = create(**asked, output=tmp_path / "made")
+    needed = sum(entry["bytes"] for manifest in made.manifests.values() for entry in manifest.files.values())
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=needed // 2))
+    with pytest.raises(BertprepError, match=r": about [\d,]+ MB are still to write, but only .*; free some space, or") as error:
+        create(**asked, output=tmp_path / "out")
+    forecast = 1e6 * int(str(error.value).split("about ")[1].split(" MB")[0].replace(",", ""))
+    assert forecast == pytest.approx(needed, rel=0.1, abs=1e6)
+    assert not [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    assert create(**asked, output=tmp_path / "made").made == 0  # nothing is left to write
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=needed))
+    assert create(**asked, output=tmp_path / "out").made == 4
+
+
 def test_case_and_vocabulary_must_fit(tmp_path: Path) -> None:
     """What was named may be taken all the same; what is trained here fits, even on text that has no capitals."""
     (tmp_path / "text.txt").write_text("all of it is small\nno word has a capital\n\n")

@@ -116,7 +116,8 @@ def test_too_small_a_disk_is_reported(
     golden_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     usage = shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1_000))
+    small = usage._replace(free=1_000)  # of all but the folder of the sample
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage if "bertprep-forecast" in str(path) else small)
     command = ["create", "--dry-run", "--input", golden_corpus, "--output", tmp_path / "out", "--vocab", VOCABULARY]
     assert main([*map(str, command), "--workers", "1", "--json", str(tmp_path / "plan.json")]) == 0
     assert "NOT ENOUGH" in capsys.readouterr().out
