@@ -125,7 +125,7 @@ def explain_system_error(error: OSError) -> BertprepError | None:
     Explained are too many open files, a working folder that was removed, and all errors that name a file.
     """
     if error.errno in (errno.EMFILE, errno.ENFILE):
-        return BertprepError(f"{error.strerror}: raise the limit (ulimit -n), or take fewer --workers")
+        return BertprepError(f"{error.strerror}: raise the limit (ulimit -n), or use fewer --workers")
     if removed := explain_removed_folder(error):
         return removed
     if error.filename is None:

@@ -210,7 +210,7 @@ def attempt(work: Callable[[], Any]) -> tuple[str, Any]:
 
 def _explain_death(name: str, exit_code: int | None) -> BertprepError:
     if exit_code == -signal.SIGKILL:
-        cause = "was killed (SIGKILL), as the OS does when memory runs out; take fewer --workers or smaller shards"
+        cause = "was killed (SIGKILL), as the OS does when memory runs out; use fewer --workers or smaller shards"
     elif exit_code is not None and exit_code < 0:
         cause = f"died of {signal.Signals(-exit_code).name}"
     else:

@@ -84,6 +84,6 @@ def test_a_low_limit_on_open_files_is_one_line(create: str, golden_corpus: Path,
     more = f"{create} --workers 2".replace(f"--input {golden_corpus}", "--input 1.txt 2.txt")
     assert run(more, tmp_path, files=8) == (
         1,
-        ["bertprep: error: Too many open files: raise the limit (ulimit -n), or take fewer --workers"],
+        ["bertprep: error: Too many open files: raise the limit (ulimit -n), or use fewer --workers"],
     )
     assert run(more, tmp_path)[0] == 0

@@ -169,15 +169,16 @@ class Job:
         self, ledger: Ledger, names: Collection[str], part: Part | Finish | None, reporter: Reporter
     ) -> tuple[Manifest, list[str]]:
         manifest, missing = ledger.close(names)
-        count = f"{len(missing):,} of {len(names):,} files"
+        is_or_are = "is" if len(missing) == 1 else "are"
+        count = f"{len(missing):,} of {len(names):,} files {is_or_are}"
         if missing and (part is None or part is FINISH):
             raise BertprepError(
-                f"{ledger.folder}: {count} are missing: {listed(missing)}; run the parts that have not finished, then --part "
+                f"{ledger.folder}: {count} missing: {listed(missing)}; run the parts that have not finished, then --part "
                 "finish again, or run the command without --part, which makes all that is missing"
             )
         if missing and isinstance(part, Part) and not self.is_step:
             others = f"run the other parts, from 0/{part.count} to {part.count - 1}/{part.count}"
-            reporter.message(f"{ledger.folder}: part {part} is done; {count} are still missing: {others}")
+            reporter.message(f"{ledger.folder}: part {part} is done; {count} still missing: {others}")
         return manifest, missing
 
 
