@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -35,7 +34,7 @@ TOUR = {
     "bertprep create --seq 128 --pred 20": "{}",
     "bertprep inspect data/ofrecord/*_128_*/sample/training/part-0 --records 1": "{}",
     "python -m trainer --format ofrecord --steps 800 --batch-size 32 --lr 3e-3 --bias-correction --no-dropout":
-        "{} --steps 3 --batch-size 4 --eval-sequences 64 $FAST",
+        "{} --steps 3 --batch-size 4 --eval-sequences 64",
     "bertprep shard --input books/*.txt --corpus books --one-document-per-file": "{}",
     "bertprep create --corpus books --seq 512 --pred 80": "{}",
     "bertprep create --corpus books --pairs none": "{}",
@@ -44,7 +43,7 @@ TOUR = {
     "bertprep convert SRC DST": "bertprep convert data/tfrecord/*_pred_20_*/sample converted",
     "bertprep tokenize --tokenizer answerdotai/ModernBERT-base --input books/*.txt --one-document-per-file --output tokens":
         "{}",
-    "python -m trainer --format ofrecord": "{} --steps 2 --batch-size 4 --eval-sequences 64 $FAST",
+    "python -m trainer --format ofrecord": "{} --steps 2 --batch-size 4 --eval-sequences 64",
     "bertprep task squad --version 1.1": "bertprep download squad weights --model $MODEL; {} --vocab $MODEL",
     "python -m trainer squad --init google-bert/bert-base-uncased":
         "python -m trainer squad --init $MODEL --batch-size 2 --epochs 1",
@@ -106,8 +105,6 @@ def test_every_command_and_the_python_lines_run(clone: Path, hub: HubServer, sto
         **{name: value for name, value in os.environ.items() if "proxy" not in name.lower() and not name.startswith("HF_")},
         "PATH": f"{clone}/.venv/bin:{os.environ['PATH']}", "MORE": "", "MODEL": MODEL, "BUCKET": store.url,
         "HF_ENDPOINT": hub.url, "HF_TOKEN": TOKEN, "HF_HOME": f"{clone}/hf", "HF_HUB_DISABLE_XET": "1",
-        # Two of four runs are in the framework that starts in the fewest CPU seconds, where it is installed.
-        "FAST": "--engine torch" if find_spec("torch") else "",
     }  # fmt: skip
 
     def run(*command: str) -> None:
