@@ -279,7 +279,7 @@ class Variant(Settings):
         if self.made_with and formats != (RecordFormat.TFRECORD,):
             asked = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in self.made_with.items())
             other = next(name for name in formats if name != RecordFormat.TFRECORD).label
-            raise UsageError(f"{asked}: is for TFRecord only, {other} has no such variant; give {asked_by} tfrecord")
+            raise UsageError(f"{asked}: is for TFRecord only, and {other} has no such variant; give {asked_by} tfrecord")
 
 
 DEFAULT_VARIANT = Variant()

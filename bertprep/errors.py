@@ -122,7 +122,7 @@ def not_utf8(
 def explain_system_error(error: OSError) -> BertprepError | None:
     """Return a one-line error for an error of the OS, or None if it cannot be explained.
 
-    Explained are too many open files, a working folder that was removed, and all errors that name a file.
+    It explains too many open files, a working folder that was removed, and all errors that name a file.
     """
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return BertprepError(f"{error.strerror}: raise the limit (ulimit -n), or use fewer --workers")

@@ -215,4 +215,4 @@ def _explain_death(name: str, exit_code: int | None) -> BertprepError:
         cause = f"died of {signal.Signals(-exit_code).name}"
     else:
         cause = f"ended with exit status {exit_code}"
-    return BertprepError(f"{name}: the worker {cause}; finished files are kept, the same command resumes")
+    return BertprepError(f"{name}: the worker {cause}; finished files are kept, and the same command resumes")

@@ -48,7 +48,7 @@ _SETTINGS = {
 _COMPARED = ("llvmlite", "numpy", "pyarrow", "sentencex", "tokenizers")
 """Packages whose version could change a file. Ray itself compares its own version and Python's."""
 _has_joined = False
-"""Whether this file made the process's connection to Ray."""
+"""Whether this module made the process's connection to Ray."""
 
 
 @dataclass(frozen=True)
@@ -217,9 +217,9 @@ def _retry(ray: Any, task: _Task, error: Exception) -> _Task:
     if task.losses + 1 < _MAX_LOSSES:
         return replace(task, losses=task.losses + 1)
     raise BertprepError(
-        f"{task.name}: was lost {_MAX_LOSSES} times with its worker or node ({first_line(error)}); if memory runs out, take "
+        f"{task.name}: was lost {_MAX_LOSSES} times with its worker or node ({first_line(error)}); if memory runs out, use "
         "fewer --workers or smaller shards, else make sure that nodes stay up for as long as a task takes (ray status); "
-        "finished files are kept, the same command resumes"
+        "finished files are kept, and the same command resumes"
     )
 
 

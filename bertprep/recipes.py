@@ -28,9 +28,9 @@ COMMANDS = CREATE, TOKENIZE, PRETRAIN = "create", "tokenize", "pretrain"
 class Phase:
     """A phase of pretraining: the sequence length, the fraction of masked tokens, and the phase's fraction of all tokens.
 
-    If `masked` is a pair, each row draws its fraction from that range; if `last` is given, the fraction changes to it over
-    the first `rows` rows; None is for the objective "clm". `fraction` is None if it is not published. `pred` is the maximum
-    number of masked tokens in a record of sentence pairs.
+    If `masked` is a pair, each row draws its fraction from that range; if it is None, the objective is "clm". If `last` is
+    given, the fraction changes from `masked` to `last` over the first `rows` rows. `fraction` is None if it is not published.
+    `pred` is the maximum number of masked tokens in a record of sentence pairs.
     """
 
     seq: int
@@ -311,7 +311,7 @@ def add_option(parser: Any) -> None:
 
 
 def apply(command: str, given: Namespace) -> Namespace:
-    """Add the options of --recipe that the command line lacks, and print them; a recipe with several phases means the first."""
+    """Add the options of --recipe that the command line lacks, and print them; of several phases, the first one is used."""
     if "recipe" not in given:
         return given
     chosen = recipe(given.recipe)

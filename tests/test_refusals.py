@@ -75,7 +75,7 @@ BERTPREP = """
 2 create --masked-lm-prob {-0.1|1.1|nan|1e400} => : must be above 0 and at most 1
 2 create --format {hdf5|''|tfrecord,hdf5} => : unknown; choose one of tfrecord, ofrecord, arrow, parquet
 2 create --compress zstd => --compress zstd: unknown; choose one of none, gzip
-2 create --compress gzip --feature-names tf2 => : is for TFRecord only, OFRecord has no such variant; give --format tf
+2 create --compress gzip --feature-names tf2 => : is for TFRecord only, and OFRecord has no such variant; give --format tf
 2 create --corpus {''|../x|/x} => must be wikipedia, bookcorpus
 2 create --corpus books+more => run the command once each for books and more, with the same --vocab, then give the trainer both
 2 create --executor slurm => --executor slurm: unknown; choose one of local, ray
@@ -187,7 +187,7 @@ BERTPREP = """
 1 convert mixed out => mixed/b: has records of 16 tokens and 2 predictions, expected 8 and 2 like mixed/a
 1 convert above/a taken => taken/training/part-0: exists and is in no manifest
 2 convert {good.tfrecord|above/a} b.arrow --to ofrecord => --to ofrecord: the name b.arrow is that of arrow files
-2 convert good.tfrecord made --compress gzip => --compress gzip: is for TFRecord only, OFRecord has no such variant; give --to
+2 convert good.tfrecord made --compress gzip => --compress gzip: is for TFRecord only, and OFRecord has no such variant; give --
 2 convert good.tfrecord made --part 0/2 => good.tfrecord: is a single file, which --part
 1 convert good.tfrecord missing/../text.txt/x => cannot be written: missing/../text.txt is a file, expected a folder
 

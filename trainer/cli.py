@@ -31,7 +31,8 @@ COMMANDS = {
     "export": "write a trained model for transformers or for Google's scripts",
     "bench": "measure sequences per second: skip steps, time steps, repeat",
 }
-"""Help texts by command. Commands of tasks train; the others are modules with `add_arguments` and `run`, imported when used."""
+"""Help texts by command. A command named for a task trains a model; the others are modules, imported when used, with
+`add_arguments` and `run`."""
 _OF_RECORDS = "is fixed by the records; to change it, make records with bertprep create --seq or bertprep task --seq"
 FORMER = {
     "--train-batch-size": "is --batch-size here: the sequences per device in a micro-batch",
@@ -46,7 +47,7 @@ FORMER = {
     "--output-dir": "is --out here",
     "--seq": _OF_RECORDS,
     "--max-seq-length": _OF_RECORDS,
-    "--phases": "was removed: train each phase in a run of its own, which starts from the weights of the last with --init OUT",
+    "--phases": "was removed: train each phase in a run of its own, which starts from the previous one with --init OUT",
 }
 """Options of Google's run_pretraining.py and run_squad.py and of earlier versions, with the words of the error for each."""
 _OF_EPOCHS = ("eval_every", "eval_sequences", "keep_best")

@@ -220,7 +220,7 @@ def _evaluate_split(engine: Engine, options: EvaluateOptions, split: Split, out:
     if engine.is_first:
         name = split.data.task.name_of_split(split.name)
         numbers = ", ".join(f"{metric} {value:.6g}" for metric, value in metrics.items())
-        print_results(f"{name}, {sequences:,} sequences: {numbers or 'predictions only, it has no labels'}")
+        print_results(f"{name}, {sequences:,} sequences: {numbers or 'predictions only, as it has no labels'}")
         if split.scorer is not None:
             write_if_different(out / EVALUATED, b"")
             print_results(f"  predictions are in {out}")

@@ -145,7 +145,7 @@ def _explain_fault(run: Run, state: RunState, fault: BertprepError) -> BertprepE
     if state.step:
         advice = f"step {state.step:,} is saved, and the same command resumes after it"
     if isinstance(fault, BadRecordError):
-        advice = f"this is one more than --skip-bad-records {run.options.skip_bad_records}; {advice}"
+        advice = f"this is one bad record more than --skip-bad-records {run.options.skip_bad_records}; {advice}"
     return BertprepError(f"{fault}; {advice}")
 
 

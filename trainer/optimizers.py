@@ -150,7 +150,7 @@ def trust_ratio(ops: Operations, variable: Array, direction: Array) -> Array:
 def next_loss_scale(ops: Operations, loss_scale: Array, good_steps: Array, is_finite: Array) -> dict[str, Array]:
     """Return the loss scale after an update, and the count of good steps.
 
-    An overflow halves it, `GROWTH_STEPS` finite updates in a row double it.
+    An overflow halves it; `GROWTH_STEPS` finite updates in a row double it.
     """
     good_steps = ops.where(is_finite, good_steps + 1, 0.0)
     is_grown = good_steps >= GROWTH_STEPS

@@ -125,7 +125,7 @@ def _lengths(batch: Batch) -> NDArray[np.int64]:
 
 
 def _rows_of_micro_batch(rows: int, micro_batches: int, examples: int) -> int:
-    """Return the number of rows of each micro-batch that `rows` packed rows need; unpacked it would be `examples`."""
+    """Return how many rows a micro-batch needs to hold its share of `rows` packed rows: at most `examples`, as unpacked."""
     multiple = -(-examples // _SIZES)
     needed = max(1, -(-rows // micro_batches))
     return min(examples, -(-needed // multiple) * multiple)

@@ -134,7 +134,7 @@ class _Weights(Mapping[str, _Shape]):
 
 
 class _Batch(Mapping[str, _Shape]):
-    """A batch of one unpacked sequence, which records the features that are read. Features but the tokens' have one value."""
+    """A batch of one unpacked sequence, which records the features that are read. Only features of tokens have many values."""
 
     _TOKENS = ("input_ids", "input_mask", "segment_ids")
 

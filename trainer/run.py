@@ -45,7 +45,7 @@ from trainer.weights import check_weights, model_of, resolve_weights, short_name
 
 MODEL_CONFIG = "bert_config.json"
 GUESSED_FROM = 10_000
-"""The number of training records whose labels are counted for the loss of guessing by frequency."""
+"""The number of training records whose label frequencies give the loss of guessing by frequency."""
 
 _SECTIONS = {"model": ModelConfig, "optimizer": OptimizerSettings, "schedule": Schedule, "examples": ExampleSettings}
 """The sections of a checkpoint's header, each with the dataclass that defines its settings and their defaults."""

@@ -128,7 +128,7 @@ def _judge(records: _RepeatedRecords, is_chosen: Flags, kind: _Kind, *, size: in
     chances = records.chance[chosen]
     at = int(chosen[chances <= max(_SMALL_CHANCE, float(chances.min()))][0])
     name, record, origin = records.example(at, records.first)
-    found = f"{count:,} of {size:,} that {kind.found} ({count / size:.2%}); this one equals {origin}"
+    found = f"{count:,} of {size:,} records {kind.found} ({count / size:.2%}); this one equals {origin}"
     level = ERROR if count - by_chance > kind.max_share * size else WARNING
     return [Finding(kind.code, name, kind.expected, found, record, count, level)]
 
@@ -142,7 +142,7 @@ def _judge_test_texts(records: _RepeatedRecords, test: int) -> list[Finding]:
         return []
     name, record, origin = records.example(int(chosen[0]), records.first_alike)
     expected = "no text of a test record in training, whatever its masks"
-    found = f"{count:,} of {size:,} texts in training too ({count / size:.2%}); this one has that of {origin}"
+    found = f"{count:,} of {size:,} records have a text of training ({count / size:.2%}); this one has the text of {origin}"
     level = ERROR if count > _ACROSS_ERROR * size else WARNING
     return [Finding("test-text-in-training", name, expected, found, record, count, level)]
 
@@ -172,7 +172,9 @@ def _judge_texts_of_files(records: _RepeatedRecords) -> list[Finding]:
     for number, pair in most.items():
         size, count, other_name = len(records.files[number].hashes), int(counts[pair]), records.files[int(pairs[1, pair])].name
         name, record, origin = records.example(int(chosen[at[pair]]), records.first_alike)
-        found = f"{count:,} of {size:,} ({count / size:.1%}) that have a text of {other_name}; this one has that of {origin}"
+        found = (
+            f"{count:,} of {size:,} records have a text of {other_name} ({count / size:.1%}); this one has the text of {origin}"
+        )
         level = ERROR if count > _TEXTS_ERROR * size else WARNING
         findings.append(Finding("repeated-texts", name, "texts of its own", found, record, count, level))
     return findings

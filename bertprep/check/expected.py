@@ -146,7 +146,7 @@ def expect(
 
 
 def slack_of(rules: RecordRules) -> float:
-    """Return the slack of expected replacements: without a vocabulary it is unknown how often random tokens are originals."""
+    """Return the slack of expected replacements; without a vocabulary, how often a random token is the original is unknown."""
     return 0.0 if rules.tokens else _UNKNOWN_VOCABULARY_SLACK
 
 

@@ -343,7 +343,7 @@ def _document_charts(of_splits: Mapping[str, TokenCounts]) -> Iterator[Chart]:
     ):
         if getattr(total, of).any():
             mean = f"A document has {amount / max(total.documents, 1):,.1f} {unit} on average."
-            caption = f"{mean} Each bar is for lengths from its number to below the next one's."
+            caption = f"{mean} Each bar counts lengths from its own number to just below that of the next bar."
             counts = {split: getattr(each, of) for split, each in of_splits.items()}
             size = 1 + max(int(np.flatnonzero(getattr(total, of)).max()), 4)
             found = {split: each[:size] for split, each in counts.items()}

@@ -81,7 +81,7 @@ class _Test:
 def judge_split(
     counts: RecordCounts, rules: RecordRules, where: str, expected: Expected, *, uses: int | None = None
 ) -> list[Finding]:
-    """Return the findings about the records of a split, which is called `where`, from so many `uses` of documents."""
+    """Return the findings about the records of a split. They name it `where`; `uses` counts the uses of its documents."""
     tests = [*_label_tests(counts, rules), *_next_sentence_tests(counts, uses), *_order_tests(counts, rules)]
     random_tokens = _random_token_tests(counts, rules, np.arange(1, rules.tokens), is_file=False, streams=expected.streams)
     tests += [*_length_tests(counts, expected), _continuation_test(counts, rules)]
@@ -141,7 +141,7 @@ def _mask_tests(counts: RecordCounts, rules: RecordRules) -> Iterator[_Test]:
 def _random_token_tests(
     counts: RecordCounts, rules: RecordRules, ends: Ints, *, is_file: bool, streams: int
 ) -> Iterator[_Test]:
-    """Test whether random tokens are uniform: the number below each of the `ends` of the vocabulary, and of distinct ones."""
+    """Test whether random tokens are uniform, by how many are below each of the `ends`, and by how many are distinct."""
     replaced = counts.replaced
     draws = int(replaced.sum())
     if not draws:
@@ -153,7 +153,7 @@ def _random_token_tests(
     tests, orders = len(ends) + 1, {"first": np.arange(rules.tokens)}
     if not is_file:
         tests, orders["rarest in the text"] = 3 * rules.tokens + 1, np.argsort(counts.tokens, kind="stable")
-        each = "token {name} as {expected:,.1f} of {draws:,} random tokens, as often as any other"
+        each = "token {name} {expected:,.1f} times among {draws:,} random tokens, as often as any other"
         yield _Test("random-tokens", each, "{seen:,}", replaced, expected, draws, tests)
     for what, order in orders.items():
         right = f"{{expected:,.0f}} of {{draws:,}} random tokens among the {{name:,}} {what} of the vocabulary"
@@ -161,7 +161,7 @@ def _random_token_tests(
         yield _Test("random-tokens", right, "{seen:,}", seen_first, expected_first, draws, tests, ends)
     if streams == 1:  # correlated draws give fewer distinct tokens; independent ones negatively correlated counts, a safe bound
         distinct = float(np.sum(1 - np.exp(draws * np.log1p(-np.minimum(expected / draws, 1 - 1e-12)))))
-        right = f"about {{expected:,.0f}} different tokens of the {{draws:,}} of the vocabulary in {draws:,} random ones"
+        right = f"about {{expected:,.0f}} of the vocabulary's {{draws:,}} tokens among {draws:,} random ones"
         yield _Test("random-tokens", right, "{seen:,}", [np.count_nonzero(replaced)], [distinct], len(replaced), tests)
 
 

@@ -65,7 +65,7 @@ class TextShards(Checks):
 
 
 def compare_texts(outcomes: Sequence[Outcome]) -> None:
-    """Add findings about records and tokens that were made from another text than the text shards checked with them."""
+    """Add findings about records and tokens that were made from other text than that of the text shards checked with them."""
     texts = {sha256_of_text(outcome.manifest): outcome.texts for outcome in outcomes if outcome.manifest and outcome.texts}
     for outcome in outcomes:
         if outcome.manifest is None:

@@ -249,7 +249,7 @@ def _number_of_predictions(texts: Texts) -> Rule:
 
 
 def find_broken_words(texts: Texts, is_valid: Flags) -> Iterator[Rule]:
-    """Yield the rules of whole words for valid records: all pieces of a word are masked or none, and as many words as fit."""
+    """Yield the rules of whole words for valid records: mask all pieces of a word or none, and as many words as fit."""
     is_piece = np.zeros_like(texts.is_text)
     is_piece[:, 1:-1] = texts.is_text[:, 2:] & ~texts.is_sep[:, 1:-1] & is_valid[:, None]
     rows, columns = np.nonzero(is_piece)

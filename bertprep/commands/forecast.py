@@ -180,7 +180,7 @@ def _forecast_in(
 
 
 def _find_texts(request: TextRequest, folder: Path, *, pairs: bool) -> Texts:
-    """Return the text of a request; shards of the sample corpus that are missing are made in the temporary folder."""
+    """Return the text of a request; if the sample corpus has no shards yet, make them in `folder`, which is temporary."""
     if tokens := find_given_tokens(request.inputs, request.reporter):
         raise UsageError(
             f"--input {tokens.folder}: has token shards, and a forecast needs text; name the text that they were made from"

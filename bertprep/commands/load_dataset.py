@@ -49,7 +49,7 @@ def load_dataset(
         splits = loaded if isinstance(loaded, library.DatasetDict) else {str(loaded.split or TRAIN): loaded}
         if name := find_split(split, splits):
             return splits[name]
-        raise UsageError(f"{data}: has no split {split}, it has {', '.join(splits)}")
+        raise UsageError(f"{data}: has no split {split}; it has {', '.join(splits)}")
     if split is not None:
         found.named(split)  # raises if there is no such split
     cache = Path(cache_dir or library.config.HF_DATASETS_CACHE) / _CACHE

@@ -159,5 +159,5 @@ def _download(path: ObjectPath, expected: Checksum | None) -> ObjectPath:
     with atomic_file(_copy(path), mode=0o600, tidies=False) as file:
         found = Checksum(algorithm, object_store.download(path, path.status(), file, algorithm=algorithm))
         if expected not in (None, found):
-            raise BertprepError(f"{path}: has {found}, but its manifest lists {expected}; the file is corrupt, make it again")
+            raise BertprepError(f"{path}: has {found}, but its manifest lists {expected}; the file is corrupt; make it again")
     return path

@@ -1,6 +1,6 @@
 """Tokenizes text shards with a compiled WordPiece, which reads blocks of UTF-8 bytes and makes no Python object per word.
 
-Text is read like in Google's generator: lines end only at newlines, carriage returns are deleted, a blank line ends a document,
+Text is read as in Google's generator: lines end only at newlines, carriage returns are deleted, a blank line ends a document,
 and a line without tokens is dropped. A shard needs 4 bytes of memory per token, 8 per sentence, and a block of text.
 """
 

@@ -125,7 +125,7 @@ full sentences the number of packed tokens."""
 NO_SEGMENT = -1
 """The size of segment B if B and its [SEP] are missing; then the length is still the sizes of both segments plus three."""
 UNCHANGED = -1
-"""The replacement for a masked position that keeps its token; reading the token instead would cost a cache miss."""
+"""Stands for the replacement at a masked position that keeps its token; to store the token itself would cost a cache miss."""
 
 # --- rows of tokens
 

@@ -181,7 +181,7 @@ def find_table(path: Path, data: NDArray[np.uint8], pred: int | None = None) -> 
         except StopIteration:
             break
         except _FAILURES as error:
-            damage = f"{first_line(error)}; the file is truncated or corrupt, make it again"
+            damage = f"{first_line(error)}; the file is truncated or corrupt; make it again"
             break
         if not batch.num_rows:
             continue
@@ -203,10 +203,10 @@ def find_table(path: Path, data: NDArray[np.uint8], pred: int | None = None) -> 
         counts.append(batch.num_rows)
     records, end = sum(counts), source.tell()
     if damage is None and data[end - 8 : end].tobytes() != _END_OF_STREAM:
-        damage = "the end of the stream is missing; the file is truncated, make it again"
+        damage = "the end of the stream is missing; the file is truncated; make it again"
     elif damage is None and end < data.size:
         damage = (
-            f"{data.size - end:,} bytes follow the end of the stream; the file was appended to or is corrupt, make it again"
+            f"{data.size - end:,} bytes follow the end of the stream; the file was appended to or is corrupt; make it again"
         )
     if not records and damage is None:
         raise BertprepError(f"{path}: contains no records; make it again")
@@ -370,6 +370,6 @@ def _explained(path: Path, record_format: RecordFormat) -> Iterator[None]:
         raise
     except _FAILURES as error:
         raise BertprepError(
-            f"{path}: cannot be read as {record_format.label}: {first_line(error)}; the file is truncated or corrupt, make it "
+            f"{path}: cannot be read as {record_format.label}: {first_line(error)}; the file is truncated or corrupt; make it "
             "again"
         ) from error

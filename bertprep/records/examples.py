@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 MAX_VALUES = 65_535
-"""The most values of a feature in one record. `create` makes no longer sequences, so a record with more is not for BERT."""
+"""The most values of a feature in one record. `create` never makes more, so a record that has more is not for BERT."""
 BLOCK_BYTES = 4 << 20
 """The largest size of a block that is read, checked and then overwritten by the next one."""
 

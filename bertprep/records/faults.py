@@ -26,11 +26,11 @@ _ADVICE: dict[Values, str] = {
     "class": "train the task that the data was made for",
 }
 _FRAME_WORDS = {
-    n.TRUNCATED: "its length says that {expected:,} more bytes follow, found {found:,}; truncated or corrupt",
-    n.LEFT_OVER: "found {found} bytes for it, expected {expected} or more; truncated or appended to",
-    n.LENGTH_CHECKSUM: "the checksum of its length is {found:08x}, expected {expected:08x}; corrupt",
-    n.DATA_CHECKSUM: "the checksum of its data is {found:08x}, expected {expected:08x}; corrupt",
-    n.MALFORMED: "it is not a valid {message} message; corrupt, or not a record",
+    n.TRUNCATED: "its length says that {expected:,} more bytes follow, found {found:,}; the file is truncated or corrupt",
+    n.LEFT_OVER: "found {found} bytes for it, expected {expected} or more; the file was truncated or appended to",
+    n.LENGTH_CHECKSUM: "the checksum of its length is {found:08x}, expected {expected:08x}; the file is corrupt",
+    n.DATA_CHECKSUM: "the checksum of its data is {found:08x}, expected {expected:08x}; the file is corrupt",
+    n.MALFORMED: "it is not a valid {message} message; the file is corrupt, or has no such records",
 }
 
 
@@ -51,10 +51,10 @@ def explain(
 
 def _words(record_format: RecordFormat, fault: int, kind: type[Examples], number: int, found: int, expected: int) -> str:
     if fault == n.TRUNCATED and expected < 0:
-        return "its length is impossibly large; corrupt, make the file again"
+        return "its length is impossibly large; the file is corrupt; make it again"
     if fault in _FRAME_WORDS:
         words = _FRAME_WORDS[fault].format(found=found, expected=expected, message=_MESSAGES.get(record_format))
-        return f"{words}, make the file again"
+        return f"{words}; make it again"
     name = n.KNOWN_FEATURES[number]
     if record_format.is_columnar:
         column = next(column for column in COLUMNS[kind] if column.feature in (name, IN_LABELS.get(name)))

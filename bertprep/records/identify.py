@@ -76,7 +76,7 @@ def check_identified(data_set: DataSet, files: Sequence[IdentifiedFile]) -> None
         found.shape.check_same(found.path, first.shape, first.path, SAME_SETTINGS)
         if manifest and (listed := listed_checksum(manifest.files[found.name])) != found.checksum:
             raise BertprepError(
-                f"{found.path}: has {found.checksum}, but {manifest_path} lists {listed}; the file is corrupt or was changed, "
+                f"{found.path}: has {found.checksum}, but {manifest_path} lists {listed}; the file is corrupt or was changed; "
                 "make it again"
             )
 

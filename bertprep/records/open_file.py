@@ -139,7 +139,7 @@ class OpenFile(Closing):
         if end < self.data.size:
             raise BertprepError(
                 f"{self.path}: record {records}: the records before it have {end // records} bytes on average, expected "
-                f"{MIN_RECORD_BYTES} or more; the file is corrupt or does not contain BERT records, make it again"
+                f"{MIN_RECORD_BYTES} or more; the file is corrupt or does not contain BERT records; make it again"
             )
         if self._may_be_kept:
             keep_array(_OFFSETS, of_file, self.offsets)
@@ -180,7 +180,7 @@ class OpenFile(Closing):
                 else:
                     self._map(file)
         except (EOFError, BrokenArchiveError) as error:
-            raise BertprepError(f"{self.path}: cannot be decompressed: {error}; the file is corrupt, make it again") from error
+            raise BertprepError(f"{self.path}: cannot be decompressed: {error}; the file is corrupt; make it again") from error
         except OSError as error:
             advice = "name a record file"
             if error.errno in (errno.EMFILE, errno.ENOMEM):  # the process has as many files or mappings as it may

@@ -180,7 +180,7 @@ class RecordDataset(ColumnDataset):
             if (records.shape, len(records)) != (self._shape, self._count):
                 raise BertprepError(
                     f"{self._paths[0]}: has {len(records):,} {records.shape}, expected {self._count:,} {self._shape} as when "
-                    "the data set was opened; do not change the data during a run, and start again"
+                    "the data set was opened; start again, and do not change the data during a run"
                 )
             self._records, self._process = records, os.getpid()
         return self._records

@@ -435,6 +435,6 @@ def _with_status(data_set: DataSet, files: list[Path]) -> list[Path]:
     there = {path: path for path in data_set.folder.rglob("*")}
     if missing := [file for file in files if file not in there]:
         raise BertprepError(
-            f"{missing[0]}: was removed while bertprep listed the files; do not change the data, and start again"
+            f"{missing[0]}: was removed while bertprep listed the files; start again, and do not change the data until it ends"
         )
     return [there[file] for file in files]  # type: ignore[index]

@@ -301,7 +301,7 @@ def remote_file(wanted: HubFiles, commit: str, entry: RepoFile, name: str | None
     known = KNOWN_SHA256.get((wanted.repo, path))
     if known and sha256 not in (None, known):
         raise BertprepError(
-            f"{page_of(wanted)}: {path} has sha256 {sha256}, expected {known}; it is not the published file, do not use it"
+            f"{page_of(wanted)}: {path} has sha256 {sha256}, expected {known}; it is not the published file; do not use it"
         )
     page = f"datasets/{wanted.repo}" if wanted.kind == "dataset" else wanted.repo
     return RemoteFile(

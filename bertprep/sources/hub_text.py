@@ -113,7 +113,7 @@ def _find_split(hub: Hub, wanted: HubFiles, config: str | None, split: str) -> L
         builder = retry(page_of(wanted), load, reporter=hub.reporter)
     found = builder.config.data_files or {}
     if split not in found:
-        raise UsageError(f"--dataset {wanted.repo}: has no split {split}, it has {', '.join(map(str, found)) or 'none'}")
+        raise UsageError(f"--dataset {wanted.repo}: has no split {split}; it has {', '.join(map(str, found)) or 'none'}")
     if builder.name not in _READ:
         raise UsageError(f"--dataset {wanted.repo}: its format is {builder.name}, expected one of {', '.join(_READ)}")
     start = f"hf://datasets/{wanted.repo}@{commit}/"

@@ -216,13 +216,13 @@ def find_saved(folder: Path, split: str | None, field: str) -> list[Source]:
 
 def _choose_split(what: str, splits: list[str], split: str | None) -> str:
     if (chosen := split or TRAIN) not in splits:
-        raise UsageError(f"{what}: has no split {chosen!r}, it has {show_names(splits)}; name one with --split")
+        raise UsageError(f"{what}: has no split {chosen!r}; it has {show_names(splits)}; name one with --split")
     return chosen
 
 
 def _check_only_split(what: str, has: object, split: str | None) -> None:
     if split not in (None, has if has is None else str(has)):
-        raise UsageError(f"{what}: has no splits, it is a Dataset and not a DatasetDict; leave --split out")
+        raise UsageError(f"{what}: is a Dataset, which has no splits, and not a DatasetDict; leave --split out")
 
 
 def _read_json(path: Path, pick: Callable[[Any], Sequence[Any]]) -> Sequence[Any]:

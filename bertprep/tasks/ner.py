@@ -1,8 +1,8 @@
 """Makes records for token classification from tagged words. As in BERT's paper, the first piece of a word has its label.
 
 CoNLL    one line per word: the word first, its tag last, separated by spaces or tabs; a blank line ends a sentence
-JSONL    one object per sentence, as `datasets` writes it: {"tokens": [...], "ner_tags": [...]}; tags are names, or --labels
-         names them
+JSONL    one object per sentence, as `datasets` writes it: {"tokens": [...], "ner_tags": [...]}; tags are names, or
+         numbers that --labels names
 Parquet  the same columns, as `datasets` writes them, with the names of numbered tags in the metadata
 
 Words that do not fit in the sequence length and words without tokens have no label; they are counted.
@@ -132,7 +132,7 @@ def _read_conll(lines: Sequence[str]) -> Iterator[Sentence]:
             columns = columns or len(fields)
             if len(fields) != columns:
                 raise ValueError(
-                    f"line {number:,}: has {len(fields)} columns, expected {columns} like before; the tag is the last column"
+                    f"line {number:,}: has {len(fields)} columns, expected {columns} as before; the tag is the last column"
                 )
             words.append(fields[0])
             tags.append(fields[-1])

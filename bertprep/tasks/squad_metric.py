@@ -59,7 +59,7 @@ def f1(gold: str, prediction: str) -> float:
 
 def f1_or_blank(gold: str, prediction: str) -> float:
     """Return the F1 of v2.0, where a blank answer can be right: two answers without words are equal."""
-    # an int like in the published program: since Python 3.12, sum() rounds floats and ints differently in the last digit
+    # an int as in the published program: since Python 3.12, sum() rounds floats and ints differently in the last digit
     return f1(gold, prediction) or int(not normalize(gold) and not normalize(prediction))
 
 
@@ -170,7 +170,7 @@ def _read(path: str) -> "dict[str, Any]":
     except (ValueError, RecursionError) as error:
         raise EvaluationError(f"{path}: is not JSON ({error})") from None
     if not isinstance(content, dict):
-        raise EvaluationError(f"{path}: is not a JSON object; expected one with questions")
+        raise EvaluationError(f"{path}: has a JSON {type(content).__name__}, expected an object")
     return content
 
 

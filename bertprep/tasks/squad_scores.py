@@ -19,7 +19,7 @@ def score_answers(data: SquadData, predictions: SquadPredictions, threshold: flo
 def search_threshold(data: SquadData, predictions: SquadPredictions) -> float:
     """Return the no-answer threshold with the highest F1 for v2.0.
 
-    Like for published scores, it is chosen on the same questions that are then scored.
+    As for published scores, it is chosen on the same questions that are then scored.
     """
     if predictions.null_odds is None:
         raise ValueError("v1.1 has no threshold, since each of its questions has an answer")

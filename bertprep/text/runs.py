@@ -89,7 +89,7 @@ def sort_documents(hashes: npt.NDArray[np.uint64], copies: npt.NDArray[np.int64]
 def run_file(path: Path, bits: int | None = None) -> "Iterator[RunFile]":
     """Yield a file of runs, which gets its name when the block ends.
 
-    Each run has 2**`bits` batches; by default the size of the first run decides.
+    Each run has 2**`bits` batches; by default, `bits` depends on the size of the first run.
     """
     with atomic_file(path) as file:
         runs = RunFile(file, bits)

@@ -355,7 +355,7 @@ def _leave_out_blank(texts: Sequence[SourceText]) -> list[SourceText]:
 def _group(texts: Iterable[SourceText]) -> list[list[SourceText]]:
     """Group consecutive texts up to a total of `_TASK_BYTES`; a larger text is a group by itself.
 
-    A group smaller than a 64th of that joins its neighbor, since it may not have a single document.
+    A group smaller than a 64th of that joins its neighbour, since it might not contain even one document.
     """
     runs = _join([[text] for text in texts], lambda size, following: size + following <= _TASK_BYTES)
     return _join(runs, lambda size, following: min(size, following) < _TASK_BYTES // 64)

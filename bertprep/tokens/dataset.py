@@ -105,7 +105,7 @@ class TokenDataset(TokenRows):
         if mlm_probability is not None:
             if masked_lm_prob != _MASKED:
                 raise UsageError(
-                    f"masked_lm_prob {masked_lm_prob} and mlm_probability {mlm_probability}: are one setting; give one of them"
+                    f"masked_lm_prob {masked_lm_prob} and mlm_probability {mlm_probability}: are one setting; give only one"
                 )
             masked_lm_prob = mlm_probability
         self.documents = open_token_documents(data, split, vocab, verify=verify)

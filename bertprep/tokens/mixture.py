@@ -126,7 +126,7 @@ class Mixture(TokenRows):
         return [periods * count + more for count, more in zip(self._in_period, of_rest, strict=True)]
 
     def describe(self, rows: int) -> list[dict[str, Any]]:
-        """Return a manifest entry for each set, with the rows and epochs of it that the first `rows` rows contain."""
+        """Return a manifest entry for each set, which tells how many of its rows and epochs are in the first `rows` rows."""
         return [
             {
                 "folder": str(dataset.folder), "sha256": dataset.sha256, "weight": weight, "rows": count,
@@ -200,7 +200,9 @@ def _cap(
     The excess of a set is distributed over the others by their weights, and this repeats until no set exceeds the limit.
     """
     if not isinstance(max_epochs, Real) or not isinstance(rows, int | np.integer) or max_epochs <= 0 or rows < 1:
-        raise UsageError(f"max_epochs {max_epochs!r}, rows {rows!r}: expected both, above 0; rows are those of the whole run")
+        raise UsageError(
+            f"max_epochs {max_epochs!r}, rows {rows!r}: expected both, above 0; rows counts those of the whole run"
+        )
     most = np.array([each.rows_in_epoch for each in sets]) * float(max_epochs) / int(rows)
     if most.sum() < 1:
         raise UsageError(

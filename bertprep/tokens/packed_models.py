@@ -2,8 +2,8 @@
 
 A model that gets only `input_ids` and `position_ids` silently attends or convolves across sequences. Encoders need an attention
 mask, causal models find sequences by their positions and keep their own sliding windows, and FlashAttention needs boundaries.
-The mask of 8 rows of 8,192 tokens has 537 MB, so it is made from the sequence ids on the model's device, just before the model
-is called (`make_masks_in`). For each model type named here, `tests/readers/test_torch_encoders.py` compares the logits of
+The mask of 8 rows of 8,192 tokens takes 537 MB, so it is made from the sequence ids on the model's device, just before the
+model is called (`make_masks_in`). For each model type named here, `tests/readers/test_torch_encoders.py` compares the logits of
 packed rows with those of each sequence alone.
 """
 

@@ -23,7 +23,7 @@ def check_rows(state: Mapping[str, Any], here: Mapping[str, Any]) -> None:
     """Raise `UsageError` if the rows of a state depend on other documents or settings than those `here`."""
     if (made_of := state.get("rows", here)) != here:
         raise UsageError(
-            f"the state is of other rows: {_difference(made_of, here)}; use the data and settings that it was saved with"
+            f"the state belongs to other rows: {_difference(made_of, here)}; use the data and settings that it was saved with"
         )
 
 

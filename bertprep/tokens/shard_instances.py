@@ -117,7 +117,7 @@ class ShardInstances:
             thread.join()
 
     def _hold(self, key: Key) -> _Made:
-        """Return the entry of some instances, marked as the last used, and drop those that were used longest ago."""
+        """Return the entry of some instances, now the most recently used one, and drop the least recently used ones."""
         with self._lock:
             made = self._made.pop(key, None) or _Made()
             self._made[key] = made

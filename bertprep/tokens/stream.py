@@ -118,7 +118,7 @@ class TokenStream(IterableDataset):  # type: ignore[misc] # torch may be missing
         sizes = {name: value for name, value in state.items() if name in ("global_batch_size", "tokens", "world")}
         if sizes and sizes != self._sizes:
             raise UsageError(
-                f"the state is of batches of {_in_words(sizes)}, these have {_in_words(self._sizes)}; use the size of the state"
+                f"the state has batches of {_in_words(sizes)}, these have {_in_words(self._sizes)}; use the size of the state"
             )
         check_rows(state, self._made_of)
         self.batch = int(batch)

@@ -59,7 +59,7 @@ class DataSet:
 
     @cached_property
     def has_documents(self) -> bool:
-        """Whether it is token shards of whole documents. Without a manifest, these are known by a .words file."""
+        """Whether these are token shards of whole documents; without a manifest, a .words file shows that."""
         if self.content != TOKEN_SHARDS:
             return False
         if self.manifest:
@@ -78,7 +78,7 @@ class DataSet:
             return [self.folder / name for name in self.files]
         own = find_split(split, names)
         if own is None:
-            raise UsageError(f"{self.folder}: has no split {split}, it has {', '.join(names or [TRAIN])}")
+            raise UsageError(f"{self.folder}: has no split {split}; it has {', '.join(names or [TRAIN])}")
         return [self.folder / name for name in (*self.files, *self.left_out) if own_split(name) == own]
 
     @property
@@ -129,7 +129,7 @@ class DataSet:
         kept = TEST if TEST in tests else tests[0]
         seconds = {own: [name for name in self.files if own_split(name) == own] for own in tests if own != kept}
         notes = [
-            f"{self.folder / (own if '/' in names[0] else names[0])}: left out, {kept} is the test split; name it to read it"
+            f"{self.folder / (own if '/' in names[0] else names[0])}: left out, as {kept} is the test split; name it to read it"
             for own, names in seconds.items()
         ]
         left_out = tuple(chain.from_iterable(seconds.values()))

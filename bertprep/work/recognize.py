@@ -1,7 +1,7 @@
 """Recognize by its first bytes what a file contains: records of some format, or the index of a token shard.
 
-    TFRecord   u64 length and its checksum, which is the sign; if it is wrong, 0x0A, the tag of a map entry, after both
-    OFRecord   i64 length and data that begins with 0x0A, the tag of a map entry, which is the sign
+    TFRecord   a u64 length and its correct checksum; if that is wrong, 0x0A, the tag of a map entry, follows both
+    OFRecord   an i64 length, and 0x0A, the tag of a map entry, after it
     Arrow      a stream of messages, each after FF FF FF FF and its size, or a file that begins with ARROW1
     Parquet    a file that begins with PAR1
 
@@ -37,9 +37,9 @@ _HEAD_BYTES = 16
 
 
 def find_format(path: Path, data: NDArray[np.uint8], *, is_whole: bool = True) -> RecordFormat:
-    """Return the format of a file from its bytes, or its first ones. Raises `BertprepError` for an empty or unknown file."""
+    """Return the format of a file, given its bytes or only the first. Raises `BertprepError` for an empty or unknown file."""
     if len(data) == 0:
-        raise BertprepError(f"{path}: is empty, it holds no records; make it again")
+        raise BertprepError(f"{path}: is empty; make it again")
     head = data[:13].tobytes()
     length = int.from_bytes(head[:8], "little")
     if len(data) >= 12 and int.from_bytes(head[8:12], "little") == masked_checksum(data[:8]):

@@ -50,35 +50,37 @@ def describe_difference(found: dict[str, Any], asked: dict[str, Any]) -> str:
 
     >>> found, asked = ({"kind": "masked-LM records", "made_with": {"seq": seq}} for seq in (128, 512))
     >>> describe_difference(found, asked)
-    'was made with --seq 128, this run has --seq 512'
+    'was made with --seq 128, but this run has --seq 512'
     >>> found, asked = ({"kind": "token shards", "made_with": {"shards": shards, "test_shards": 1}} for shards in (4, 8))
     >>> describe_difference(found, asked)
-    'was made of 4 text shards, this run has 8'
+    'was made of 4 text shards, but this run has 8'
     """
     name, before, now = _first_difference("", found, asked)
     if before is None and now is None:
         return f"differs from this run in {name}: one has null, the other nothing"
     if name == "test_inputs" and None in (before, now):
-        return f"was made with{'out' if before is None else ''} --test-input, this run has {'none' if now is None else 'one'}"
+        return (
+            f"was made with{'out' if before is None else ''} --test-input, but this run has {'none' if now is None else 'one'}"
+        )
     if name == "converted_to":
         return f"was {'not ' if before is None else ''}made by bertprep convert"
     if name == "shards" and isinstance(before, int) and isinstance(now, int) and asked["kind"] != TEXT_SHARDS:
         what = (
             "text shards" if "test_shards" in asked["made_with"] else "--input files"
         )  # text of a corpus, or files that the user gave
-        return f"was made of {before:,} {what}, this run has {now:,}"
+        return f"was made of {before:,} {what}, but this run has {now:,}"
     options = _OF_SHARD if asked["kind"] == TEXT_SHARDS else _OPTIONS
     if name.startswith("inputs["):
         options, name, before, now = _OF_INPUT, *_setting_of_input(name, before, now)
     if name in options:
         option = "--" + options[name].replace("_", "-")
         made, wanted = _with_value(option, before), _with_value(option, now)
-        return f"was made {f'with {made}' if made else f'without {option}'}, this run has {wanted or f'no {option}'}"
+        return f"was made {f'with {made}' if made else f'without {option}'}, but this run has {wanted or f'no {option}'}"
     setting = name.removeprefix("number of ").partition(".")[0].partition("[")[0]
     of = {"vocabulary": "another --vocab: ", "inputs": "another --input: ", "test_inputs": "another --test-input: "}.get(
         setting, ""
     )
-    return f"was made with {of}{name} {show_setting(before)}, this run has {show_setting(now)}"
+    return f"was made with {of}{name} {show_setting(before)}, but this run has {show_setting(now)}"
 
 
 def _with_value(option: str, value: Any) -> str:

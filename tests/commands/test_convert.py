@@ -215,7 +215,7 @@ def flip_a_byte(folder: Path) -> None:
             lambda folder: [(folder / "manifest.json").unlink(), (folder / ".ledger").mkdir()],
             "is not finished; run the command that makes it again",
         ),
-        (lambda folder: write(folder / "test" / "part-0", b""), "part-0: is empty, it holds no records"),
+        (lambda folder: write(folder / "test" / "part-0", b""), "part-0: is empty; make it again"),
     ],
     ids=["corrupt", "missing", "unfinished", "empty"],
 )
@@ -257,7 +257,7 @@ def test_a_target_made_from_another_source_or_otherwise_is_refused(created: dict
         bertprep.convert(created["tfrecord"], created["ofrecord"], workers=1)
     write(tmp_path / "source" / "part-0", file_of(FIRST))
     bertprep.convert(tmp_path / "source", tmp_path / "target")
-    with pytest.raises(BertprepError, match="was made without --pick, this run has --pick 1"):
+    with pytest.raises(BertprepError, match="was made without --pick, but this run has --pick 1"):
         bertprep.convert(tmp_path / "source", tmp_path / "target", pick=1)
     write(tmp_path / "source" / "part-0", file_of(SECOND))
     with pytest.raises(BertprepError, match=r"was made with converted_from\.part-0 "):

@@ -347,12 +347,12 @@ def test_settings_text_and_vocabulary_never_mix(golden_corpus: Path, tmp_path: P
     create(**asked)
     before = sums(tmp_path / "out")
     for change, message in (
-        ({"dupe": 3}, "was made with --dupe 2, this run has --dupe 3"),
-        ({"one_seed": True}, "was made without --one-seed, this run has --one-seed; choose another --output"),
-        ({"compress": "gzip", "formats": "tfrecord"}, "was made without --compress, this run has --compress gzip"),
-        ({"corpus": "other"}, "was made with --corpus corpus, this run has --corpus other"),
-        ({"inputs": inputs[:1]}, "was made of 2 --input files, this run has 1; choose another --output"),
-        ({"vocab": other}, r"was made with another --vocab: vocabulary\.tokens 2937, this run has 2938"),
+        ({"dupe": 3}, "was made with --dupe 2, but this run has --dupe 3"),
+        ({"one_seed": True}, "was made without --one-seed, but this run has --one-seed; choose another --output"),
+        ({"compress": "gzip", "formats": "tfrecord"}, "was made without --compress, but this run has --compress gzip"),
+        ({"corpus": "other"}, "was made with --corpus corpus, but this run has --corpus other"),
+        ({"inputs": inputs[:1]}, "was made of 2 --input files, but this run has 1; choose another --output"),
+        ({"vocab": other}, r"was made with another --vocab: vocabulary\.tokens 2937, but this run has 2938"),
     ):
         with pytest.raises(BertprepError, match=message):
             create(**{**asked, **change})

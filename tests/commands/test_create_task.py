@@ -240,9 +240,11 @@ def test_other_settings_do_not_mix(workspace: Path, tmp_path: Path) -> None:
     asked: dict[str, Any] = {"workdir": workspace, "output": tmp_path / "out", "vocab": VOCABULARY}
     bertprep.create_glue(name="mrpc", **asked)
     before = sums(tmp_path / "out")
-    with pytest.raises(bertprep.BertprepError, match="was made with --seq 128, this run has --seq 64; choose another --output"):
+    with pytest.raises(
+        bertprep.BertprepError, match="was made with --seq 128, but this run has --seq 64; choose another --output"
+    ):
         bertprep.create_glue(name="mrpc", seq=64, **asked)
-    with pytest.raises(bertprep.BertprepError, match="was made with task glue, this run has squad"):
+    with pytest.raises(bertprep.BertprepError, match="was made with task glue, but this run has squad"):
         bertprep.create_squad(**asked)
     assert sums(tmp_path / "out") == before
 

@@ -213,7 +213,7 @@ def test_changed_text_and_another_tokenizer_are_refused(tmp_path: Path, tokenize
     text = tmp_path / "a.txt"
     write_text(text)
     bertprep.tokenize(tokenizer=tokenizer, inputs=[text], output=tmp_path / "out")
-    with pytest.raises(BertprepError, match=r"was made with tokenizer\.name .*, this run has .*; choose another --output"):
+    with pytest.raises(BertprepError, match=r"was made with tokenizer\.name .*, but this run has .*; choose another --output"):
         bertprep.tokenize(tokenizer=write_tokenizer(tmp_path, "llama"), inputs=[text], output=tmp_path / "out")
     text.write_text("Another text.\n")
     with pytest.raises(

@@ -64,7 +64,9 @@ def test_whole_words_are_those_of_the_function(folder: Path) -> None:
             part += 0 < word.sum() < len(word)
     assert whole > 20
     assert part <= len(dataset)  # which fill up the share of a row
-    with pytest.raises(BertprepError, match=r"was made with tokenizer\.words given, this run has wordpiece; choose another"):
+    with pytest.raises(
+        BertprepError, match=r"was made with tokenizer\.words given, but this run has wordpiece; choose another"
+    ):
         tokenize(folder)
 
 

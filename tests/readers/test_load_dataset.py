@@ -125,10 +125,10 @@ def test_validation_and_test_are_two_splits(
         for each in found:
             np.testing.assert_array_equal(np.array(list(each[:]["input_ids"])), expected, name)
     for load in (lambda: bertprep.load_dataset(made, "dev", cache_dir=tmp_path), lambda: RecordDataset(made, "dev")):
-        with pytest.raises(UsageError, match=f"^{made}: has no split dev, it has train, (test, validation|validation, test)$"):
+        with pytest.raises(UsageError, match=f"^{made}: has no split dev; it has train, (test, validation|validation, test)$"):
             load()
     assert main(["convert", str(made), str(tmp_path / "to"), "--workers", "1"]) == 0
-    assert ": left out, test is the test split; name it to read it\n" in capsys.readouterr().err
+    assert ": left out, as test is the test split; name it to read it\n" in capsys.readouterr().err
     assert [len(RecordDataset(tmp_path / "to", split)) for split in ("train", "test")] == [3, 2]
 
 
@@ -157,9 +157,9 @@ def test_a_file_of_many_batches_in_memory(folder: Path) -> None:
 
 
 def test_what_is_wrong_is_said_in_one_line(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=f"^{folder}: has no split dev, it has test$"):
+    with pytest.raises(UsageError, match=f"^{folder}: has no split dev; it has test$"):
         bertprep.load_dataset(folder / "test", "dev", cache_dir=tmp_path)
-    with pytest.raises(UsageError, match=f"^{folder}: has no split validation, it has training, test$"):
+    with pytest.raises(UsageError, match=f"^{folder}: has no split validation; it has training, test$"):
         bertprep.load_dataset(folder, "validation", cache_dir=tmp_path)
     bad = tmp_path / "part-0"
     bad.write_bytes(file_of(*[FIRST] * COUNT, {**FIRST, "masked_lm_weights": [1.0, 1.0]}))

@@ -473,7 +473,7 @@ def test_a_state_without_a_batch_is_refused(state: Any, tokens: Path) -> None:
 
 @pytest.mark.parametrize("size", ["x", None, 5])
 def test_a_state_of_batches_of_another_size_is_refused(size: Any, tokens: Path) -> None:
-    with pytest.raises(UsageError, match=f"^the state is of batches of {size} rows, these have 4 rows; use the size of "):
+    with pytest.raises(UsageError, match=f"^the state has batches of {size} rows, these have 4 rows; use the size of "):
         open_rows(tokens, "modernbert").stream(BATCH).load_state_dict({"batch": 5, "global_batch_size": size})
 
 
@@ -496,10 +496,14 @@ def test_a_state_of_other_rows_is_refused(settings: dict[str, Any], message: str
             inputs=[__file__], tokenizer=tokens / "tokens", output=tmp_path / "other", one_document_per_file=True, workers=1
         )
         tokens = tmp_path / "other"
-    with pytest.raises(UsageError, match=f"^the state is of other rows: {message}; use the data and settings that it was "):
+    with pytest.raises(
+        UsageError, match=f"^the state belongs to other rows: {message}; use the data and settings that it was "
+    ):
         open_rows(tokens, "modernbert", **settings).stream(BATCH).load_state_dict(state)
     mixture = bertprep.Mixture([(open_rows(tokens, "modernbert", **settings), 1)])
-    with pytest.raises(UsageError, match=r"^the state is of other rows: .*; use the data and settings that it was saved with$"):
+    with pytest.raises(
+        UsageError, match=r"^the state belongs to other rows: .*; use the data and settings that it was saved with$"
+    ):
         mixture.stream(BATCH).load_state_dict(state)
 
 

@@ -32,7 +32,7 @@ from tests.records.task_records import task_examples
 TFRECORD, OFRECORD = Variant(), Variant("ofrecord")
 TWO, TWO_OF = file_of(FIRST, SECOND), file_of(FIRST, SECOND, variant=OFRECORD)
 SIZE, SIZE_OF = len(file_of(FIRST)), len(file_of(FIRST, variant=OFRECORD))  # of the first of the two
-DAMAGED, CUT = "; corrupt, make the file again", "; truncated or corrupt, make the file again"
+DAMAGED, CUT = "; the file is corrupt; make it again", "; the file is truncated or corrupt; make it again"
 
 
 def changed(content: bytes, at: int) -> bytes:
@@ -59,14 +59,14 @@ def with_feature(variant: Variant, name: str, feature: bytes, record: Record = F
 
 def faults() -> Iterator[tuple[str, bytes, str]]:
     """(what is wrong, a file, what the reader says of it)."""
-    yield "empty", b"", "is empty, it holds no records; make it again"
-    yield "empty gzip", gzip.compress(b""), "is empty, it holds no records; make it again"
+    yield "empty", b"", "is empty; make it again"
+    yield "empty gzip", gzip.compress(b""), "is empty; make it again"
     for content in (b"x", b"[CLS] is text", b'{"input_ids": [101, 2054]}', bytes(100), b"\xfe" * 100):
         line = f"is neither TFRecord, OFRecord, Arrow nor Parquet: it has {len(content)} bytes and begins with "
         line += f"{content[:12].hex(' ')}; give a file that bertprep create or a similar tool has made"
         yield f"no records: {content[:5]!r}", content, line
     packed, gone = gzip.compress(TWO), "cannot be decompressed: "
-    ended = f"{gone}Compressed file ended before the end-of-stream marker was reached; the file is corrupt, make it again"
+    ended = f"{gone}Compressed file ended before the end-of-stream marker was reached; the file is corrupt; make it again"
     yield "gzip cut off", packed[:-20], ended
     yield "gzip with another checksum", changed(packed, len(packed) - 5), gone
     for end in (b"x", b"garbage", b"\x1f\x8b"):
@@ -84,7 +84,7 @@ def faults() -> Iterator[tuple[str, bytes, str]]:
     huge, impossible = struct.pack("<Q", 2**63 - 1), f"its length is impossibly large{DAMAGED}"
     yield "a huge length", TWO + huge + masked(huge) + bytes(100), f"record 2: {impossible}"
     yield "a negative length", TWO_OF + struct.pack("<q", -1) + bytes(100), f"record 2: {impossible}"
-    left = "bytes for it, expected {} or more; truncated or appended to, make the file again"
+    left = "bytes for it, expected {} or more; the file was truncated or appended to; make it again"
     yield "bytes left", TWO + b"\n", f"record 2: found 1 {left.format(16)}"
     yield "bytes left, OFRecord", TWO_OF + b"1234567", f"record 2: found 7 {left.format(8)}"
     line = "record 0: feature segment_ids has 9 values, expected 8 like input_ids in record 0; make the file again"
@@ -96,7 +96,7 @@ def faults() -> Iterator[tuple[str, bytes, str]]:
 
     for variant, title in ((TFRECORD, "tf.train.Example"), (OFRECORD, "OFRecord")):
         name, first = variant.record_format, file_of(FIRST, variant=variant)
-        line = f"record 1: it is not a valid {title} message; corrupt, or not a record, make the file again"
+        line = f"record 1: it is not a valid {title} message; the file is corrupt, or has no such records; make it again"
         for content in (b"\x0a", b"\x0a\x05", b"\x07", b"\x00\x00", b"\x0a\x01\x0a", b"\x08" + b"\xff" * 12):
             yield f"message {content.hex()}, {name}", first + frame(content, name), line
         number = 3 if name == "tfrecord" else 5
@@ -310,7 +310,7 @@ LISTS = f"expected lists of 1 to 65,535 integers{GIVE}"
 NOT_LABELS = "record 7: column labels cannot be converted to fixed_size_list<item: int32>[16]: "
 SCORES = table_of(column_examples(RegressionExamples, 9))
 BEYOND = SCORES.set_column(3, "labels", pa.array([0.5] * 7 + [1e300, np.inf]))
-ENDED = "after 23 records: 16 bytes follow the end of the stream; the file was appended to or is corrupt, make it again"
+ENDED = "after 23 records: 16 bytes follow the end of the stream; the file was appended to or is corrupt; make it again"
 REFUSED: dict[str, tuple[Write, str]] = {
     "text": (lambda path: write_parquet(pa.table({"text": ["One."]}), path),
              f"has no column input_ids, so it contains no records{GIVE}; if it is text, use bertprep shard --input"),

@@ -70,5 +70,5 @@ def test_picked_records_are_those_of_all_files_together(records: DataSet, tmp_pa
 def test_a_source_that_has_changed_is_refused(records: DataSet, tmp_path: Path) -> None:
     files = identify_all(records)
     conversion_job(records, files, tmp_path, Conversion(RecordFormat.OFRECORD)).run()
-    with pytest.raises(BertprepError, match=r"was made without --shards, this run has --shards 2; choose another target"):
+    with pytest.raises(BertprepError, match=r"was made without --shards, but this run has --shards 2; choose another target"):
         conversion_job(records, files, tmp_path, Conversion(RecordFormat.OFRECORD, shards=2)).run()

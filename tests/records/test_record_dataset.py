@@ -116,7 +116,7 @@ def test_what_names_no_records(folder: Path) -> None:
     for each in wrong:
         with pytest.raises((TypeError, IndexError), match=f"^{folder / 'training'}: "):
             data[each]
-    with pytest.raises(UsageError, match=rf"^{folder}: has no split validation, it has training, test$"):
+    with pytest.raises(UsageError, match=rf"^{folder}: has no split validation; it has training, test$"):
         RecordDataset(folder, "validation")
     with pytest.raises(TypeError, match=r"^data is 3, expected the path of a folder or file of records, or a list of paths$"):
         RecordDataset(3)  # type: ignore[arg-type]
@@ -158,7 +158,7 @@ def test_a_worker_notices_that_the_data_were_changed(tmp_path: Path) -> None:
     write_examples([EXAMPLES[:9]], {RecordFormat.TFRECORD: path})
     with pytest.raises(
         BertprepError,
-        match=f"^{path}: has 9 pretraining .*, expected 60 pretraining .* as when the data set was opened; do not",
+        match=f"^{path}: has 9 pretraining .*, expected 60 pretraining .* as when the data set was opened; start",
     ):
         pickle.loads(pickled)[0]
 

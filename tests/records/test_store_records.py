@@ -104,7 +104,7 @@ def test_a_file_that_is_removed_while_the_set_is_opened_is_named(store: Store, t
     Records([store.path("a")]).close()
     before = store.asked.count("GET ") - 2  # pages of listings: the last listing has two
     store.faults.append(Fault("GET", "", skip=before, act=lambda: store.request("DELETE", "a/training/part-2")))
-    with pytest.raises(BertprepError, match=r"part-2: was removed while bertprep listed the files; do not change the data"):
+    with pytest.raises(BertprepError, match=r"part-2: was removed while bertprep listed the files; start again"):
         Records([store.path("a")])
 
 

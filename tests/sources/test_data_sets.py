@@ -167,10 +167,10 @@ def test_hub_text(made: datasets.Dataset, tmp_path: Path) -> None:
     assert source.location == str(tmp_path / "set/validation/data-00000-of-00001.arrow")
     for given in (tmp_path / "set", splits):
         for split in (None, "dev"):
-            with pytest.raises(UsageError, match=f"has no split '{split or 'train'}', it has 'test', 'validation'; name one"):
+            with pytest.raises(UsageError, match=f"has no split '{split or 'train'}'; it has 'test', 'validation'; name one"):
                 bertprep.shard(dataset=given, split=split, workdir=tmp_path / "work")
     for given in (tmp_path / "plain", made):
-        with pytest.raises(UsageError, match="has no splits, it is a Dataset and not a DatasetDict; leave --split out"):
+        with pytest.raises(UsageError, match="is a Dataset, which has no splits, and not a DatasetDict; leave --split out"):
             bertprep.shard(dataset=given, split="test", workdir=tmp_path / "work")
     with pytest.raises(UsageError, match=r"has no state\.json or dataset_dict\.json"):
         find_saved(tmp_path, None, "text")

@@ -180,7 +180,7 @@ def test_a_checksum_of_git_is_of_all_bytes(size_bytes: int, tmp_path: Path) -> N
 @pytest.mark.usefixtures("server")
 def test_a_known_file_with_another_checksum_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(hub.KNOWN_SHA256, ("some/set", NAME), "0" * 64)
-    assert "it is not the published file, do not use it" in complaint(tmp_path / "x")
+    assert "it is not the published file; do not use it" in complaint(tmp_path / "x")
     assert (DEFAULT_MODEL, "vocab.txt") in hub.KNOWN_SHA256
 
 

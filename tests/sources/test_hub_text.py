@@ -171,7 +171,7 @@ BROKEN = b"---\nconfigs: [{config_name: 5, data_files: {}}]\n---\n"
 REFUSED: list[tuple[str, str | None, dict[str, bytes], str]] = [
     ("some/texts", None, {}, "'small', 'other'"),
     ("some/texts:big", None, {}, "BuilderConfig 'big' not found. Available: ['small', 'other']"),
-    ("some/texts:small", "dev", {}, "has no split dev, it has train, test"),
+    ("some/texts:small", "dev", {}, "has no split dev; it has train, test"),
     ("some/none", None, {}, "it does not exist, or your token has no access to it"),
     (
         "some/sounds",

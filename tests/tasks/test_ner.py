@@ -129,7 +129,7 @@ def test_the_first_piece_of_a_word_has_its_label(seq: int, vocabulary: Vocabular
         (
             "train.conll",
             "Anna B-PER\nsleeps O VBZ\n",
-            "line 2: has 3 columns, expected 2 like before; the tag is",
+            "line 2: has 3 columns, expected 2 as before; the tag is",
         ),
         ("train.conll", "-DOCSTART- O\n\n", "has no sentences"),
         ("train.jsonl", '{"tokens": ["a"], "ner_tags": [1]}', r"line 1: its tags are \[1\], expected a list of strings"),

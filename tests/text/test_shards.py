@@ -174,14 +174,14 @@ def test_a_test_text_that_cannot_be_is_one_line(tmp_path: Path) -> None:
         shard(tmp_path, text, test_inputs=[text])
     with pytest.raises(UsageError, match=r"--test-input .*none\.txt: does not exist"):
         shard(tmp_path, text, test_inputs=[tmp_path / "none.txt"])
-    with pytest.raises(UsageError, match=r"--test-fraction 0\.2: does not go with --test-input"):
+    with pytest.raises(UsageError, match=r"--test-fraction 0\.2: cannot be used with --test-input"):
         shard(tmp_path, text, test_inputs=[other], test_fraction=0.2)
-    with pytest.raises(UsageError, match=r"--test-input .*: is the test split of --input or --dataset"):
+    with pytest.raises(UsageError, match=r"--test-input .*: needs training text as well"):
         bertprep.shard(test_inputs=[other], workdir=tmp_path)
     with pytest.raises(BertprepError, match="--test-input: no document in 1 input"):
         shard(tmp_path, text, test_inputs=[write(tmp_path / "none.txt", "***")])
     shard(tmp_path, text, test_inputs=[other])
-    with pytest.raises(BertprepError, match="was made with --test-input, this run has none"):
+    with pytest.raises(BertprepError, match="was made with --test-input, but this run has none"):
         shard(tmp_path, text)
     with pytest.raises(BertprepError, match="was made with another --test-input"):
         shard(tmp_path, text, test_inputs=[write(tmp_path / "c.txt", *numbered(4))])
@@ -236,11 +236,13 @@ def test_inputs_read_otherwise_are_refused_by_the_option(name: str, tmp_path: Pa
     (book := tmp_path / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
     whole, untested = {"one_document_per_block": False, "one_document_per_file": True}, {"test_fraction": 0}
     shard(tmp_path, book, **whole, **untested)
-    expected = "was made with --one-document-per-file, this run has no --one-document-per-file; choose another --work"
+    expected = "was made with --one-document-per-file, but this run has no --one-document-per-file; choose another --work"
     with pytest.raises(BertprepError, match=expected):
         shard(tmp_path, book, **untested)
     shard(tmp_path, book, **untested, corpus="blocks")
-    with pytest.raises(BertprepError, match="was made without --one-document-per-file, this run has --one-document-per-file; "):
+    with pytest.raises(
+        BertprepError, match="was made without --one-document-per-file, but this run has --one-document-per-file; "
+    ):
         shard(tmp_path, book, **whole, **untested, corpus="blocks")
 
 
@@ -248,7 +250,7 @@ def test_another_field_of_the_inputs_is_refused_by_its_option(tmp_path: Path) ->
     lines = [{"text": text, "body": text[::-1]} for text in numbered(*range(200))]
     (rows := tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, lines)))
     shard(tmp_path, rows)
-    with pytest.raises(BertprepError, match="was made with --field text, this run has --field body; choose another --work"):
+    with pytest.raises(BertprepError, match="was made with --field text, but this run has --field body; choose another --work"):
         shard(tmp_path, rows, field="body")
 
 
@@ -260,16 +262,19 @@ def test_finished_shards_are_kept_or_repaired_and_other_requests_refused(tmp_pat
     assert shard(tmp_path, moved) == first
     assert shard(tmp_path, moved, shards=4) == first  # the default's number
     for choices, message in (
-        ({"shards": 2}, "was made with --shards 4, this run has --shards 2"),
-        ({"splitter": "sentencex"}, "was made with --splitter lines, this run has --splitter sentencex; choose another --work"),
-        ({"test_fraction": 0.2}, "was made with --test-fraction 0.1, this run has --test-fraction 0.2"),
+        ({"shards": 2}, "was made with --shards 4, but this run has --shards 2"),
+        (
+            {"splitter": "sentencex"},
+            "was made with --splitter lines, but this run has --splitter sentencex; choose another --work",
+        ),
+        ({"test_fraction": 0.2}, "was made with --test-fraction 0.1, but this run has --test-fraction 0.2"),
     ):
         with pytest.raises(BertprepError, match=message):
             shard(tmp_path, text, **choices)
-    with pytest.raises(BertprepError, match=r"another --input: number of inputs 1, this run has 2; "):
+    with pytest.raises(BertprepError, match=r"another --input: number of inputs 1, but this run has 2; "):
         shard(tmp_path, text, write(tmp_path / "more.txt", "More.\n"))
     text.write_text(text.read_text().replace("7", "8"))
-    with pytest.raises(BertprepError, match=r"another --input: inputs\[0\]\.blake3 \w{64}, this run has \w{64}; "):
+    with pytest.raises(BertprepError, match=r"another --input: inputs\[0\]\.blake3 \w{64}, but this run has \w{64}; "):
         shard(tmp_path, text)
     assert identities(tmp_path / "sharded") == made
 

@@ -111,7 +111,7 @@ def test_an_epoch_has_every_document_once(tokens: Path) -> None:
 def test_names_of_transformers_and_datasets_are_understood(tokens: Path) -> None:
     dataset = TokenDataset(tokens, "train", seq=SEQ, mlm_probability=0.15)
     assert dataset.sha256 == TokenDataset(tokens, seq=SEQ, masked_lm_prob=0.15).sha256
-    with pytest.raises(UsageError, match=r"^masked_lm_prob 0.2 and mlm_probability 0.15: are one setting; give one"):
+    with pytest.raises(UsageError, match=r"^masked_lm_prob 0.2 and mlm_probability 0.15: are one setting; give only one"):
         TokenDataset(tokens, masked_lm_prob=0.2, mlm_probability=0.15)
 
 
@@ -793,7 +793,7 @@ def test_a_state_has_the_epoch_and_is_refused_by_other_rows(tokens: Path) -> Non
     other.load_state_dict(state)
     assert other.epoch == 3
     assert state["rows"] == dataset.stream(4).state_dict()["rows"]
-    with pytest.raises(UsageError, match=r"^the state is of other rows: seed 12345, here 7; use the data and settings "):
+    with pytest.raises(UsageError, match=r"^the state belongs to other rows: seed 12345, here 7; use the data and settings "):
         TokenDataset(tokens, seq=SEQ, seed=7).load_state_dict(state)
     for wrong in ({}, None, {"batch": 5}, {"epoch": "3"}):
         with pytest.raises(UsageError, match=r"^state .*: expected the state of a data set, such as \{'epoch': 1\}$"):

@@ -93,7 +93,7 @@ def test_sentence_shards_are_read_as_documents(tmp_path: Path) -> None:
 
 
 def test_each_split_has_its_own_documents_and_another_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"has no split test, it has train"):
+    with pytest.raises(UsageError, match=r"has no split test; it has train"):
         open_token_documents(write_set(tmp_path), "test")
 
 

@@ -101,7 +101,7 @@ def test_parts_and_other_workers_leave_the_same_bytes(tmp_path: Path) -> None:
     bertprep.convert(source, tmp_path / "parts", to="mds", seq=50, part="2/3", workers=2)
     assert sums(tmp_path / "parts") == sums(tmp_path / "one")
     assert not bertprep.convert(source, tmp_path / "one", to="mds", seq=50).made
-    with pytest.raises(BertprepError, match=r"was made with --seq 50, this run has --seq 60; choose another target folder"):
+    with pytest.raises(BertprepError, match=r"was made with --seq 50, but this run has --seq 60; choose another target folder"):
         bertprep.convert(source, tmp_path / "one", to="mds", seq=60)
 
 

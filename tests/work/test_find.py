@@ -49,7 +49,7 @@ class Layout:
     note: str = ""
 
 
-SECOND_TEST = ": left out, test is the test split; name it to read it"
+SECOND_TEST = ": left out, as test is the test split; name it to read it"
 UNKNOWN = "neither TFRecord, OFRecord, nor Arrow or Parquet of records; skipped"
 LAYOUTS = (
     Layout("ours", "training/c_training_00000.tfrecord test/c_test_00000.tfrecord MANIFEST.json VOCAB.txt",
@@ -71,7 +71,7 @@ LAYOUTS = (
     Layout("train, dev and test", "train/part-0 dev/part-0 test/part-0", "train/part-0", "test/part-0",
            note=f"dev{SECOND_TEST}"),
     Layout("validation and eval", "train/part-0 validation/part-0 eval/part-0", "train/part-0", "eval/part-0",
-           note="validation: left out, eval is the test split; name it to read it"),
+           note="validation: left out, as eval is the test split; name it to read it"),
     Layout("the Hub's, with validation", "train-00000-of-00001.parquet test-00000-of-00001.parquet validation.parquet",
            "train-00000-of-00001.parquet", "test-00000-of-00001.parquet", note=f"validation.parquet{SECOND_TEST}"),
     Layout("train and validation", "train/a.tfrec validation/a.tfrec", "train/a.tfrec", "validation/a.tfrec"),

@@ -160,7 +160,9 @@ def test_other_settings_are_refused_and_change_nothing(request_here: Request) ->
         begun()
         before = tree(request_here.output)
         for part in (None, Part(1, 2), FINISH):
-            with pytest.raises(BertprepError, match="was made with --seq 128, this run has --seq 512; choose another --output"):
+            with pytest.raises(
+                BertprepError, match="was made with --seq 128, but this run has --seq 512; choose another --output"
+            ):
                 replace(request_here, seq=512, part=part)()
         assert tree(request_here.output) == before
 

@@ -1,8 +1,8 @@
 """Run steps on devices. Each framework has one module; the rest of the trainer calls only the methods of `Engine`.
 
 The processes of a run are its ranks. Each passes its rows of every global batch to its engine, which splits them over its
-devices, and sums over the devices of all ranks. All ranks make the same calls in the same order. `trainer.engines.choice`
-chooses and opens an engine.
+devices, and adds up the results over the devices of all ranks. All ranks make the same calls in the same order.
+`trainer.engines.choice` chooses and opens an engine.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ class Engine:
         return any(self.gather(int(condition)))
 
     def sum_over_data_ranks(self, count: int) -> int:
-        """Return the sum of the counts of all data ranks. The stages of a pipeline have one data rank, and the same count."""
+        """Return the sum of the counts of all data ranks. The stages of a pipeline share a data rank and its count."""
         return sum(self.gather(count)) * self.data_world_size // self.processes
 
     def peak_memory(self) -> int | None:

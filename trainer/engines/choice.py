@@ -43,7 +43,7 @@ def choose_execution(settings: EngineSettings, processors: Sequence[Processor]) 
     if is_oneflow:
         return Execution("off", xla, "half precision is untested on GPUs; try it with --amp fp16")
     if worst.capability is None:
-        return Execution("off", xla, f"the capability of {worst.name} is unknown; give --amp bf16 or fp16 if it has them")
+        return Execution("off", xla, f"the capability of {worst.name} is unknown; give --amp bf16 or fp16 if it supports one")
     if worst.capability < (7, 0):
         return Execution("off", xla, f"{worst.name} has no faster precision")
     return Execution("bf16" if worst.capability >= (8, 0) else "fp16", xla, "--amp off for float32")

@@ -4,7 +4,7 @@
     all devices    sum gradients, losses and correct predictions; each keeps its shard of the gradients
     each device    clips by the norm of the sum, and updates its shard of moments and variables; all gather the variables
 
-Variables are complete on every device, moments are sharded (ZeRO-1). Losses are divided by the totals of the global batch.
+Variables are complete on every device; moments are sharded (ZeRO-1). Losses are divided by the totals of the global batch.
 Sums are float32. The state is donated to the step, which overwrites it.
 """
 

@@ -132,7 +132,7 @@ def powers_of_units() -> NDArray[np.float32]:
 
 
 def draw(rng: np.random.Generator, sequences: int, rows: int) -> NDArray[np.float32]:
-    """Return the random numbers of a mask with so many rows per sequence: (sequences, rows * 4)."""
+    """Return the random numbers of a mask that has `rows` rows for each sequence: (sequences, rows * 4)."""
     return rng.integers(0, PRIME, (sequences, rows * COEFFICIENTS), np.uint16).astype(np.float32)
 
 
@@ -180,7 +180,7 @@ class _Module(flow.nn.Module):  # type: ignore[misc]
 
 
 def _head_and_losses(task: Task, bert: Bert, hidden: Array, *divisors: Array) -> list[Array]:
-    """Return the scaled loss and the sums of all outputs, or the logits if there are no `divisors` and loss scale."""
+    """Return the scaled loss and the sums of all outputs; without `divisors`, which end with the scale, the logits."""
     logits = task.head(bert, hidden)
     if not divisors:
         return list(logits.values())

@@ -4,7 +4,7 @@
     all devices    sum gradients, losses and correct predictions; each keeps its shard of the gradients
     each device    clips by the norm of the sum, and updates its shard of moments and variables; all gather the variables
 
-Variables are complete on every device, moments are sharded (ZeRO-1). Adam is PyTorch's fused kernel, which is tested against
+Variables are complete on every device; moments are sharded (ZeRO-1). Adam is PyTorch's fused kernel, which is tested against
 the same traces as the other engines; the other optimizers are composed of operations. Dropout masks depend on their key and
 index only, so a resumed run has the same masks.
 """
@@ -260,7 +260,7 @@ class Replica:
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def restore(self, names: Sequence[str], state: State | None) -> None:
-        """Set the values of these names on all devices to those in the first device's `state`."""
+        """Set the named values on all devices from `state`, which only the first device has."""
         for name in names:
             value = torch.empty(self._shapes[name])
             if state is not None:

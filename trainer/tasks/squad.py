@@ -145,7 +145,7 @@ class SquadScorer:
         if settings.seq != records.seq or not np.array_equal(ids, in_order):
             raise BertprepError(
                 f"{path}: its questions have {len(in_order):,} windows of {settings.seq} tokens, but the dev split has "
-                f"{len(records):,} records of {records.seq} tokens, or in another order; make the records again"
+                f"{len(records):,} records of {records.seq} tokens, or has them in another order; make the records again"
             )
 
     def score(self, logits: Logits, out: Path | None = None) -> dict[str, float]:
