@@ -41,6 +41,8 @@ def check_data_set(
     `masked_lm_prob` and `whole_word` describe records without a manifest. Without `checksums`, the bytes of files are not
     compared with the manifest.
     """
+    if data_set.is_empty:
+        return Outcome(data_set.folder, data_set.content, None, None, findings=folder.check_manifest(data_set))
     manifest = data_set.manifest
     findings = folder.check_manifest(data_set) + folder.find_gaps(data_set)
     if data_set.has_documents:

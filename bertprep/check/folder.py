@@ -17,7 +17,7 @@ from bertprep.files.checksums import SHA256, Checksum, listed_checksum
 from bertprep.files.paths import checksum_like, checksum_of, is_object
 from bertprep.instances import Vocabulary, load_vocabulary
 from bertprep.work.data_set import DataSet
-from bertprep.work.layout import LEDGER, MANIFEST, QUESTIONS, TOKENIZER, VOCABULARY
+from bertprep.work.layout import LEDGER, MANIFEST, MAPPED, QUESTIONS, TOKENIZER, VOCABULARY
 from bertprep.work.ledger import what_finishes
 from bertprep.work.manifest import Manifest, sha256_of_questions, sha256_of_vocabulary
 
@@ -30,7 +30,8 @@ def check_manifest(data_set: DataSet) -> list[Finding]:
     if data_set.problem:
         return [Finding("manifest", MANIFEST, "a manifest of bertprep", file_that(data_set.problem, folder / MANIFEST))]
     if data_set.is_unfinished:
-        return [Finding("manifest", LEDGER, "a finished run", "one that is not finished", advice=what_finishes(folder))]
+        name = next((name for name in (LEDGER, MAPPED) if (folder / name).is_dir()), MANIFEST)
+        return [Finding("manifest", name, "a finished run", "one that is not finished", advice=what_finishes(folder))]
     return []
 
 

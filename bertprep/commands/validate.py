@@ -82,7 +82,7 @@ class Validate(WithVocabulary, OnExecutor):
         if not self.paths:
             raise UsageError("no data; name at least one folder or file")
         reporter = self.reporter
-        data_sets = _without_mds(find_data_sets(self.paths))
+        data_sets = _without_mds(find_data_sets(self.paths, with_empty=True))
         for data_set in data_sets:
             for note in data_set.notes:
                 warn(note)
@@ -156,7 +156,9 @@ def _without_mds(data_sets: Sequence[DataSet]) -> list[DataSet]:
 
     others, lines = [], []
     for data_set in data_sets:
-        if data_set.content == MDS:
+        if data_set.content == MDS and data_set.is_unfinished:
+            others.append(replace(data_set, files={}, manifest=None))  # to report that alone
+        elif data_set.content == MDS:
             first = data_set.folder / next(iter(data_set.files), "index.json")
             lines.append(tell_who_reads(data_set.folder, first.parent))
         else:

@@ -57,6 +57,11 @@ class DataSet:
     notes: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()  # files of further test splits, such as validation/
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether the run that makes it has not finished a file yet."""
+        return self.is_unfinished and not self.files and self.manifest is None
+
     @cached_property
     def has_documents(self) -> bool:
         """Whether these are token shards of whole documents; without a manifest, a .words file shows that."""

@@ -9,6 +9,7 @@ like records always counts, so that a corrupt one is reported and not skipped.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -34,6 +35,7 @@ from bertprep.work.layout import (
 from bertprep.work.ledger import is_unfinished, what_finishes
 from bertprep.work.manifest import MDS, RECORD_KINDS, RECORDS, TEXT_SHARDS, TOKEN_SHARDS, Manifest, read_manifest
 from bertprep.work.recognize import is_token_index, sniff_format
+from bertprep.work.settings import read_settings
 
 MDS_SUFFIX = ".mds"
 _BIN, _IDX = f".{TokenFile.BIN}", f".{TokenFile.IDX}"
@@ -53,10 +55,11 @@ _TEXT_SUFFIXES = {".txt", ".jsonl", ".ndjson", ".xml"}
 _UNKNOWN = "neither TFRecord, OFRecord, nor Arrow or Parquet of records"
 
 
-def find_data_sets(paths: Iterable[Path | str]) -> list[DataSet]:
+def find_data_sets(paths: Iterable[Path | str], *, with_empty: bool = False) -> list[DataSet]:
     """Return the data sets at files and folders. Raises `UsageError` if a path does not exist or has none.
 
-    A file, or the folder of a split, stands for a fraction of its data set; several of one data set are joined.
+    A file, or the folder of a split, stands for a fraction of its data set; several of one data set are joined. With
+    `with_empty`, unfinished data sets that have no finished file yet are returned too.
     """
     found: list[DataSet] = []
     parts: dict[tuple[Path, str], list[Path]] = {}
@@ -66,7 +69,7 @@ def find_data_sets(paths: Iterable[Path | str]) -> list[DataSet]:
             path = path.absolute()
         named = _files_of_split(path) if path.is_dir() else _named_file(path)
         if not named.files:
-            found += _search_named(path)
+            found += _search_named(path, with_empty=with_empty)
             continue
         unknown += named.unknown
         for kind, files in named.files.items():
@@ -80,7 +83,7 @@ def find_data_sets(paths: Iterable[Path | str]) -> list[DataSet]:
 
 def search(folder: Path) -> list[DataSet]:
     """Return the data sets in a folder and its subfolders."""
-    return list(_search(folder, set(), [])) if folder.is_dir() else []
+    return [each for each in _search(folder, set(), []) if not each.is_empty] if folder.is_dir() else []
 
 
 @dataclass(frozen=True)
@@ -170,16 +173,18 @@ def _name(file: Path, folder: Path) -> str:
     return file.relative_to(folder).as_posix()
 
 
-def _search_named(folder: Path) -> list[DataSet]:
+def _search_named(folder: Path, *, with_empty: bool) -> list[DataSet]:
     """Return the data sets of a folder that the user named. Raises `UsageError` if there are none."""
     unknown: list[Path] = []
-    if sets := list(_search(folder, set(), unknown)):
+    if sets := [each for each in _search(folder, set(), unknown) if with_empty or not each.is_empty]:
         return sets
+    above = folder
     if folder.name in SPLIT_NAMES:
-        texts = [each for each in search(folder.absolute().parent) if each.content == TEXT_SHARDS]
-        if texts:
-            return texts
-    if unfinished := _unfinished_in(folder):
+        above = folder.absolute().parent
+        of_split = [each for each in _search(above, set(), []) if each.is_empty or each.content == TEXT_SHARDS]
+        if of_split := [each for each in of_split if with_empty or not each.is_empty]:
+            return of_split
+    if unfinished := _unfinished_in(above):
         raise UsageError(f"{unfinished}: is not finished; {what_finishes(unfinished)}")
     if text := _text_in(folder):
         raise UsageError(
@@ -254,6 +259,8 @@ def _search(folder: Path, seen: set[Path], unknown: list[Path]) -> Iterator[Data
     if problem and not sets:
         texts = [_name(path, folder) for path in in_splits if path.suffix == ".txt"]
         sets = [DataSet(folder, TEXT_SHARDS, in_order(texts), problem=problem)] if texts else []
+    if not sets and not problem and (is_unfinished(folder) or _has_no_shards_yet(folder)):
+        sets = [DataSet(folder, _content_of_run(folder), {}, is_unfinished=True)]
     if not any(each.content in (RECORDS, TEXT_SHARDS) for each in sets):
         unknown += found.unknown
     yield from sets
@@ -261,6 +268,22 @@ def _search(folder: Path, seen: set[Path], unknown: list[Path]) -> Iterator[Data
     for below in listing.folders:
         if below not in read:
             yield from _search(below, seen, unknown)
+
+
+def _has_no_shards_yet(folder: Path) -> bool:
+    """Return whether `bertprep shard` is still preparing the text of a folder."""
+    return (folder / MAPPED).is_dir() and not (folder / MANIFEST).exists()
+
+
+def _content_of_run(folder: Path) -> str:
+    """Return the kind of files that an unfinished run makes, by its ledger; records if the ledger does not tell."""
+    if (folder / MAPPED).is_dir():
+        return TEXT_SHARDS
+    with contextlib.suppress(BertprepError):  # a corrupt ledger
+        settings = read_settings(folder)
+        if settings and settings["kind"] in (TEXT_SHARDS, TOKEN_SHARDS, MDS):
+            return str(settings["kind"])
+    return RECORDS
 
 
 def _read_manifest(folder: Path) -> tuple[Manifest | None, BertprepError | None]:

@@ -109,6 +109,7 @@ def test_an_unfinished_run_of_tokenize_names_tokenize(tmp_path: Path, monkeypatc
     with pytest.raises(BertprepError, match="stopped"):
         bertprep.tokenize(tokenizer=tokenizer, inputs=[tmp_path / "*.txt"], output=tmp_path / "out", format="mds", seq=16)
     assert resuming_command(tmp_path / "out/mds") == "bertprep tokenize"
+    assert codes(tmp_path / "out/mds") == [("manifest", ".ledger")]
 
 
 def test_where_records_are_expected_the_takers_of_others_are_named(tokens: Path, rows: Path) -> None:

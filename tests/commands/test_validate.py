@@ -24,6 +24,7 @@ from bertprep.config import InstanceSettings, Variant
 from bertprep.errors import UsageError
 from bertprep.records import PretrainingExamples
 from bertprep.records.write import write_examples
+from bertprep.work.choose import find_records
 from bertprep.work.find import find_data_sets
 from bertprep.work.run import FAIL_AFTER
 from tests.check.clean_sets import CleanSet, write_set, write_texts
@@ -281,8 +282,37 @@ def test_text_shards_that_are_not_finished(
     [(status, _)] = start(tmp_path / "work", [command])
     assert status == -signal.SIGKILL
     folder = tmp_path / "work/data/sharded/half"
-    with pytest.raises(UsageError, match=rf"^{folder}: is not finished; run bertprep shard again, which resumes it"):
-        bertprep.validate([tmp_path / "work/data"])
+    [outcome] = bertprep.validate([tmp_path / "work/data"])
+    assert (outcome.folder, outcome.kind) == (folder, "text shards")
+    [finding] = outcome.findings
+    assert (finding.code, finding.advice) == ("manifest", "run bertprep shard again, which resumes it")
+
+
+def test_a_run_that_was_killed_before_its_first_file_is_an_error(
+    golden_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The workspace has finished text shards, which hid the run, and finished records, which are read as before."""
+    (tmp_path / "work").mkdir()
+    data = tmp_path / "work/data"
+    bertprep.shard(golden_corpus, corpus="half", workdir=data, shards=2, workers=1)
+    options = {"corpus": "half", "workdir": data, "vocab": GOLDEN / "vocab.txt", "formats": "tfrecord", "workers": 1}
+    finished = bertprep.create(dupe=1, **options).folders["tfrecord"]
+    monkeypatch.setenv(FAIL_AFTER, "1 SIGKILL")
+    command = ["create", "--corpus", "half", "--workdir", "data", "--vocab", str(GOLDEN / "vocab.txt"), "--format", "tfrecord"]
+    [(status, _)] = start(tmp_path / "work", [[*command, "--dupe", "2", "--workers", "1"]])
+    assert status == -signal.SIGKILL
+    [ledger] = data.glob("tfrecord/*dupe_factor_2*/half/.ledger")
+    killed = ledger.parent
+    for path in [*killed.rglob("*.tfrecord"), *ledger.rglob("*.tfrecord.json")]:
+        path.rename(path.with_suffix(".1234abcd.tmp"))  # as after a kill in the middle of the first file
+    for named in (data, data / "tfrecord", killed, killed / "training"):
+        assert main(["validate", str(named), "--workers", "1", "--html", str(tmp_path / "page.html")]) == 1
+        errors = [line for line in capsys.readouterr().out.splitlines() if line.startswith("error: ")]
+        assert len(errors) == 1
+        assert errors[0].startswith(f"error: manifest: {ledger}: expected a finished run, found one that is not finished; ")
+    assert find_records(data).folder == finished
+    with pytest.raises(UsageError, match=rf"^{killed}: is not finished; "):
+        find_records(killed)
 
 
 def test_the_command(copy: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
