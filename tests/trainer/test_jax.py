@@ -77,6 +77,8 @@ def test_fused_attention_has_the_lengths_of_the_rows(monkeypatch: pytest.MonkeyP
 
 
 def test_more_devices_than_there_are_is_an_error() -> None:
+    """The first engine of a process decides how many devices its CPU has."""
+    assert open_engine(EngineSettings(engine="jax", devices=4)).devices == 4
     with pytest.raises(UsageError, match=r"--devices 64: .* they have 4"):
         open_engine(EngineSettings(engine="jax", devices=64))
 
