@@ -15,7 +15,7 @@ from bertprep.options import narrowed
 from bertprep.sources.corpora import GIVEN, language_of, name_corpus, name_data_set, parts_of
 from bertprep.sources.sample import SAMPLE, write_sample
 from bertprep.terminal import counted, print_results
-from bertprep.work.layout import MANIFEST, TRAINING, Workspace
+from bertprep.work.layout import MANIFEST, SPLITS, TEST, TRAINING, Workspace
 
 if TYPE_CHECKING:
     from bertprep.sources.documents import Source
@@ -80,7 +80,10 @@ class Shard(ShardSettings, DocumentRequest):
             counts = {count: sum(entry[count] for entry in files.values()) for count in ("documents", "sentences")}
             is_meant = self.one_document_per_block or exists
             report_shards(self.reporter, name_inputs(sources), counts, training, is_meant=is_meant)
-            warn_of_lone_documents([entry["documents"] for name, entry in files.items() if name.startswith(TRAINING)])
+            documents = {
+                split: [entry["documents"] for name, entry in files.items() if name.startswith(split)] for split in SPLITS
+            }
+            warn_of_lone_documents(documents[TRAINING], documents[TEST])
         return made.since(started)
 
     def _name_corpus(self) -> str:

@@ -64,16 +64,26 @@ def report_shards(
         _report(reporter, line, sentences, documents)
 
 
-def warn_of_lone_documents(documents: Sequence[int]) -> None:
-    """Warn if some of several training shards have a single document; `documents` are the counts of the shards.
+def warn_of_lone_documents(training: Sequence[int], test: Sequence[int]) -> None:
+    """Warn if some of several training shards, or any test shards, have a single document; given are the counts of the shards.
 
     The generator draws a random next sentence from another document of the shard. If there is none, it draws from the same one.
     """
-    lone = sum(count == 1 for count in documents)
-    if lone and len(documents) > 1:
+    lone = sum(count == 1 for count in training)
+    if lone and len(training) > 1:
         warn(
-            f"{lone} of {len(documents)} training shards have a single document, whose random next sentences come from itself; "
+            f"{lone} of {len(training)} training shards have a single document, whose random next sentences come from itself; "
             "make fewer shards with --shards, such as --shards 1, or records without next sentences with create --pairs none"
+        )
+    lone = sum(count == 1 for count in test)
+    if lone:
+        if len(test) == 1:
+            shards, advice = "the test split has", "hold out more text with --test-fraction"
+        else:
+            shards, advice = f"{lone} of {len(test)} test shards have", "make fewer shards with --shards, such as --shards 1"
+        warn(
+            f"{shards} a single document, whose random next sentences come from itself; {advice}, or give more test documents "
+            "with --test-input"
         )
 
 

@@ -159,3 +159,17 @@ def test_shards_of_a_single_document_get_a_warning(place: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", BertprepWarning)
         bertprep.shard([place / "books"], corpus="whole", one_document_per_file=True, shards=1, workdir="data")
+
+
+def test_a_test_split_of_a_single_document_gets_a_warning(place: Path) -> None:
+    books = {"inputs": [place / "books"], "one_document_per_file": True, "shards": 1, "workdir": "data"}
+    lone = (
+        "^the test split has a single document, whose random next sentences come from itself; hold out more text with --test-f"
+    )
+    with pytest.warns(BertprepWarning, match=lone):
+        made = bertprep.shard(corpus="lone", test_fraction=0.03, **books)  # of 20 books
+    assert [entry["documents"] for name, entry in made.manifest.files.items() if name.startswith("test")] == [1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", BertprepWarning)
+        bertprep.shard(corpus="none", test_fraction=0, **books)
+        bertprep.shard(corpus="more", test_fraction=0.2, **books)
