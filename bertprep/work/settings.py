@@ -36,7 +36,8 @@ _RULES = {"versions": OBJECT, "command": one_of(*_COMMANDS.values())}
 _OPTIONS = {
     **{each.name: each.name for of in (InstanceSettings, Variant, SquadSettings, GlueSettings) for each in fields(of)},
     "corpus": "corpus", "version": "version", "labels": "labels", "vocabulary": "vocab", "column": "column",
-    "converted_to.format": "to", "converted_to.shards": "shards", "converted_to.pick": "pick",
+    "dtype": "dtype", "eod": "append_eod", "converted_to.format": "to", "converted_to.shards": "shards",
+    "converted_to.pick": "pick",
 }  # fmt: skip
 _OF_SHARD = {**{each.name: each.name for each in fields(ShardSettings)}, "inputs": "input"}
 """Field of `made_with` -> option, for text shards: only `shard` has an option for their number."""
@@ -69,6 +70,10 @@ def describe_difference(found: dict[str, Any], asked: dict[str, Any]) -> str:
             "text shards" if "test_shards" in asked["made_with"] else "--input files"
         )  # text of a corpus, or files that the user gave
         return f"was made of {before:,} {what}, but this run has {now:,}"
+    if name == "eod":  # the id of the token that --append-eod adds
+        if None not in (before, now):
+            return f"was made with --eod-token of id {before}, but this run has the one of id {now}"
+        before, now = before is not None, now is not None
     options = _OF_SHARD if asked["kind"] == TEXT_SHARDS else _OPTIONS
     if name.startswith("inputs["):
         options, name, before, now = _OF_INPUT, *_setting_of_input(name, before, now)

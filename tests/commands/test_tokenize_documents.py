@@ -484,7 +484,7 @@ def test_a_token_ends_each_document_on_request(kind: str, tmp_path: Path) -> Non
     bits = np.unpackbits(shard.words, count=shard.sizes[1], bitorder="little")
     assert bits[shard.starts[1:] - 1].all()
     assert not [each for outcome in bertprep.validate([tmp_path / "out"], workers=1) for each in outcome.findings]
-    with pytest.raises(BertprepError, match="was made with eod"):
+    with pytest.raises(BertprepError, match="was made with --append-eod, but this run has no --append-eod"):
         bertprep.tokenize(tokenizer=path, inputs=[tmp_path / "a.jsonl"], output=tmp_path / "out")
 
 
@@ -522,6 +522,8 @@ def test_the_end_of_a_document_may_be_named(tmp_path: Path, capsys: pytest.Captu
     assert "--eod-token <end>: the tokenizer" in capsys.readouterr().err
     assert main([*command, "--eod-token", "|"]) == 0
     assert {document[-1] for document in documents_of(open_token_documents(tmp_path / "out"))} == {2}
+    assert main([*command, "--eod-token", "the"]) == 1
+    assert "was made with --eod-token of id 2, but this run has the one of id 1; " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,8 @@ def test_parts_and_other_workers_leave_the_same_bytes(tmp_path: Path) -> None:
     assert not bertprep.convert(source, tmp_path / "one", to="mds", seq=50).made
     with pytest.raises(BertprepError, match=r"was made with --seq 50, but this run has --seq 60; choose another target folder"):
         bertprep.convert(source, tmp_path / "one", to="mds", seq=60)
+    with pytest.raises(BertprepError, match=r"was made without --dtype, but this run has --dtype int64; choose another target"):
+        bertprep.convert(source, tmp_path / "one", to="mds", seq=50, dtype="int64")
 
 
 def test_an_id_that_the_tokenizer_lacks_is_named(tmp_path: Path) -> None:
