@@ -46,7 +46,9 @@ def _find_files(request: DocumentRequest, locations: Sequence[Path | str]) -> li
     return find_sources(locations, field=request.field, one_document=request.one_document_per_file, fetch=fetch)
 
 
-def check_documents(request: DocumentRequest, sources: Sequence[Source], folder: Path, language: str = "en") -> None:
+def check_documents(
+    request: DocumentRequest, sources: Sequence[Source], folder: Path, language: str = "en", *, makes_pairs: bool = True
+) -> None:
     """Raise `BertprepError` if the blocks of plain text look like paragraphs, before anything is written to `folder`.
 
     The check is skipped if the request has --one-document-per-block, or resumes an earlier run.
@@ -54,7 +56,7 @@ def check_documents(request: DocumentRequest, sources: Sequence[Source], folder:
     from bertprep.text.blocks import check_blocks
 
     if not request.one_document_per_block and not is_started(folder):
-        check_blocks(sources, language)
+        check_blocks(sources, language, makes_pairs=makes_pairs)
 
 
 def _fetch(location: str, request: DocumentRequest) -> Fetched | None:

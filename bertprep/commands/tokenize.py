@@ -211,7 +211,7 @@ class Tokenize(TextRequest, DocumentRequest, InRows):
         sources = find_given(self, self.words if isinstance(self.words, str) else None)
         if not isinstance(self.dataset, str | Path | None):
             sources = [*copy_texts(sources[0], self.given_folder), *sources[1:]]
-        check_documents(self, sources, folder)
+        check_documents(self, sources, folder, makes_pairs=False)
         return shards_of_sources(sources, name_corpus(corpus, self.workspace), workers, self.reporter)
 
     def _make_mds(self, made: Made) -> Made:

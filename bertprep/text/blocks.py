@@ -92,15 +92,18 @@ class Blocks:
         """Return the median number of sentences in a block."""
         return float(np.median([len(block) for block in self.sentences]))
 
-    def describe(self) -> str:
-        """Describe the blocks, and the records that they would make, for a message."""
-        padding = TextSample(self.sentences).record_padding(LENGTHS[-1])
-        files = "the file" if self.files == 1 else f"{self.files} files"
+    def describe(self, all_files: int) -> str:
+        """Describe the blocks for a message; `all_files` is the number of files of the text."""
+        files = f"{self.files} files" if self.files == all_files else f"the first {self.files} of {all_files:,} files"
         return (
-            f"the first {len(self.blocks):,} blocks between blank lines in {files} have a median of "
-            f"{self.sentences_of_a_block:g} sentences; as documents they would make records of {LENGTHS[-1]} tokens with "
-            f"{padding:.0%} padding and mostly random next sentences"
+            f"the first {len(self.blocks):,} blocks between blank lines in {'the file' if all_files == 1 else files} have a "
+            f"median of {self.sentences_of_a_block:g} sentences"
         )
+
+    def describe_records(self) -> str:
+        """Describe the records that the blocks would make as documents, for a message."""
+        padding = TextSample(self.sentences).record_padding(LENGTHS[-1])
+        return f"make records of {LENGTHS[-1]} tokens with {padding:.0%} padding and mostly random next sentences"
 
 
 def read_blocks(locations: Sequence[str], language: str = "en") -> Blocks:
@@ -119,16 +122,19 @@ def read_blocks(locations: Sequence[str], language: str = "en") -> Blocks:
     return Blocks(files, blocks, language)
 
 
-def check_blocks(sources: Sequence[Source], language: str = "en") -> None:
+def check_blocks(sources: Sequence[Source], language: str = "en", *, makes_pairs: bool = True) -> None:
     """Raise `BertprepError` if the blocks of plain text seem to be paragraphs, not documents.
 
-    Only sources in which blank lines separate documents are checked.
+    Only sources in which blank lines separate documents are checked. `makes_pairs` is false for token shards of whole
+    documents, whose rows have no pairs of sentences.
     """
     locations = [source.location for source in sources if source.reader == TEXT]
     found = read_blocks(locations, language)
     if found.are_paragraphs:
+        result = found.describe_records() if makes_pairs else "give the model no more context than that"
         raise BertprepError(
-            f"--input {locations[0]}: what is a document? {found.describe()}; give {FILE_OR_BLOCK}; nothing was made"
+            f"--input {locations[0]}: what is a document? {found.describe(len(locations))}; as documents they would {result}; "
+            f"give {FILE_OR_BLOCK}; nothing was made"
         )
 
 

@@ -57,8 +57,8 @@ def test_a_line_says_what_the_blocks_would_become(tmp_path: Path) -> None:
     with pytest.raises(BertprepError) as raised:
         check_blocks(find_sources([tmp_path], field="text", one_document=False))
     assert str(raised.value).startswith(
-        f"--input {tmp_path}/book_000.txt: what is a document? the first 325 blocks between blank lines in 16 files have a "
-        "median of 3 sentences; as documents they would make records of 512 tokens with 80"
+        f"--input {tmp_path}/book_000.txt: what is a document? the first 325 blocks between blank lines in the first 16 of "
+        "20 files have a median of 3 sentences; as documents they would make records of 512 tokens with 80"
     )
     assert str(raised.value).endswith(
         "% padding and mostly random next sentences; give --one-document-per-file if each file is a document, or "

@@ -20,11 +20,14 @@ BOOKS = 20
 SHARD = ["shard", "--input", "books", "--corpus", "books", "--workdir", "data"]
 TOKENIZE = ["tokenize", "--tokenizer", "byte_bpe", "--input", "books", "--output", "tokens"]
 ASKED = (
-    "bertprep: error: --input books/book_000.txt: what is a document? the first 325 blocks between blank lines in 16 files "
-    "have a median of 3 sentences; as documents they would make records of 512 tokens with 80% padding and mostly random "
-    "next sentences; give --one-document-per-file if each file is a document, or --one-document-per-block if each block "
-    "between blank lines is one; nothing was made\n"
+    "bertprep: error: --input books/book_000.txt: what is a document? the first 325 blocks between blank lines in the first 16 "
+    "of 20 files have a median of 3 sentences; as documents they would {}; give --one-document-per-file if each file is a "
+    "document, or --one-document-per-block if each block between blank lines is one; nothing was made\n"
 )
+WOULD = {
+    "shard": "make records of 512 tokens with 80% padding and mostly random next sentences",
+    "tokenize": "give the model no more context than that",
+}
 
 
 @pytest.fixture
@@ -55,7 +58,7 @@ def of_python(command: Sequence[str], **answer: bool) -> dict[str, Any]:
 def test_books_are_asked_about_and_either_answer_is_taken(command: list[str], place: Path, run: Callable[..., str]) -> None:
     (place / command[-1]).mkdir()  # which the user may have made
     before = sums(place)
-    assert run(command, 1) == ASKED
+    assert run(command, 1) == ASKED.format(WOULD[command[0]])
     with pytest.raises(BertprepError, match="what is a document"):
         getattr(bertprep, command[0])(**of_python(command))
     assert sums(place) == before  # nothing was made
