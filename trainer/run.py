@@ -65,10 +65,14 @@ class Run:
 
     def __post_init__(self) -> None:
         if self.schedule.learning_rate(1) == 0:
+            advice = "give more --steps"
+            if self.options.steps is None:
+                advice = (
+                    f"the global batch is {self.global_batch:,} sequences, and there are {len(self.data.records):,} records; "
+                    "give more --epochs, or a smaller --batch-size"
+                )
             raise UsageError(
-                f"{self.data.folders[0]}: the run has only one step, and the last step has a learning rate of 0; the global "
-                f"batch is {self.global_batch:,} sequences, and there are {len(self.data.records):,} records; give more "
-                "--steps, or a smaller --batch-size"
+                f"{self.data.folders[0]}: the run has only one step, and the last step has a learning rate of 0; {advice}"
             )
 
     @property

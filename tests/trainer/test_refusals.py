@@ -152,7 +152,8 @@ SCORE = "evaluate --data {mood} --init"
         ("--data {squad} --model tiny", DATA, "{squad}/training/squad_v1.1_training_00000.tfrecord: | SQuAD"),
         # lengths of a run
         (f"{TWO} --steps 5 --warmup-steps 6", USAGE, "--warmup-steps 6: | 5 steps"),
-        (f"{TWO} --steps 1", USAGE, "two/tfrecord/short/corpus: | one step | 32 | 128"),
+        (f"{TWO} --steps 1", USAGE, "two/tfrecord/short/corpus: | one step | a learning rate of 0; give more --steps"),
+        (f"{TWO} --batch-size 65 --epochs 1", USAGE, "short/corpus: | one step | 65 | 128 | --epochs, or a smaller --batch"),
         # fine-tuning
         ("glue", USAGE, "--name mrpc | --data"),
         ("glue --name mood --eval-every 5 --workdir {w}", USAGE, "--eval-every: unknown option"),
@@ -162,7 +163,7 @@ SCORE = "evaluate --data {mood} --init"
         ("squad --init {hf} --workdir {w}", USAGE, "{hf}: | bert_config.json or config.json | --model"),
         ("squad --init {hf} --model small.json --workdir {w}", DATA, "{hf}: | 97 | 2,937"),
         ("squad --model short.json --workdir {w}", USAGE, "{squad}: | 48 tokens | short.json | max_position_embeddings 8"),
-        ("squad --model tiny --epochs 0.1 --workdir {w}", USAGE, "{squad}: | one step | 12"),
+        ("squad --model tiny --epochs 0.1 --workdir {w}", USAGE, "{squad}: | one step | 12 | more --epochs"),
         ("squad --data no_manifest", USAGE, "no_manifest: | manifest.json"),
         ("glue --name cola --data {mood}", USAGE, "{mood}: | mood, labels neg, pos | bertprep task glue"),
         ("glue --data {squad}", USAGE, "{squad}: | SQuAD v1.1 | bertprep task glue"),
