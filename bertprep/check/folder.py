@@ -18,8 +18,8 @@ from bertprep.files.paths import checksum_like, checksum_of, is_object
 from bertprep.instances import Vocabulary, load_vocabulary
 from bertprep.work.data_set import DataSet
 from bertprep.work.layout import LEDGER, MANIFEST, MAPPED, QUESTIONS, TOKENIZER, VOCABULARY
-from bertprep.work.ledger import what_finishes
 from bertprep.work.manifest import Manifest, sha256_of_questions, sha256_of_vocabulary
+from bertprep.work.resume import what_finishes
 
 _NUMBERED = re.compile(r"(.*?)(\d+)(-of-\d+\D*|\D*)")  # the last number in a name, but not the total number of files
 

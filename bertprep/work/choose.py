@@ -15,8 +15,8 @@ from bertprep.files.paths import sizes_of
 from bertprep.work.data_set import DataSet, in_order, note_skipped, split_of, token_bins
 from bertprep.work.find import find_data_sets
 from bertprep.work.layout import MANIFEST, TOKENS, TRAINING
-from bertprep.work.ledger import what_finishes
 from bertprep.work.manifest import MDS, RECORDS, TOKEN_SHARDS, Manifest
+from bertprep.work.resume import what_finishes
 
 _FORMATS = (*RECORD_FORMATS, TOKENS)
 

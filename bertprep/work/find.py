@@ -32,9 +32,10 @@ from bertprep.work.layout import (
     find_vocabulary,
     token_files,
 )
-from bertprep.work.ledger import is_unfinished, what_finishes
+from bertprep.work.ledger import is_unfinished
 from bertprep.work.manifest import MDS, RECORD_KINDS, RECORDS, TEXT_SHARDS, TOKEN_SHARDS, Manifest, read_manifest
 from bertprep.work.recognize import is_token_index, sniff_format
+from bertprep.work.resume import what_finishes
 from bertprep.work.settings import read_settings
 
 MDS_SUFFIX = ".mds"

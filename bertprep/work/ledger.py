@@ -24,7 +24,7 @@ from typing import Any, Protocol
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import create_file, remove_leftovers, sync_folder, write_if_different
 from bertprep.files.checksums import listed_checksum
-from bertprep.files.lock import LOCK, hold, is_held
+from bertprep.files.lock import hold
 from bertprep.files.paths import checksum_like, checksum_of, is_object, remove_all, sizes_of
 from bertprep.untrusted import OBJECT, SHA256_DIGITS, TEXT, check_values, parse_json, read_bounded
 from bertprep.work.layout import LEDGER, LISTING, MANIFEST, MAPPED
@@ -36,7 +36,6 @@ from bertprep.work.settings import (
     corrupt,
     make_header,
     read_settings,
-    resuming_command,
 )
 
 Entry = dict[str, Any]
@@ -312,23 +311,3 @@ def is_unfinished(folder: Path) -> bool:
         manifest = read_manifest(folder)
         return not (manifest and is_in_place(folder, manifest.files))
     return (folder / LISTING).exists() and not (folder / MANIFEST).exists()
-
-
-def what_finishes(folder: Path) -> str:
-    """Return what to do about an unfinished folder: wait for the process that is making it, or run its command again."""
-    if _is_being_made(folder):
-        return "a process is making it now; wait until it has finished"
-    command = resuming_command(folder)
-    if (folder / MAPPED).exists():
-        command = "bertprep shard"
-    elif (folder / LISTING).exists():
-        command = "bertprep download"
-    return f"run {command} again, which resumes it"
-
-
-def _is_being_made(folder: Path) -> bool:
-    """Return whether a process on this machine, or on one that shares the locks of the file system, is making a folder."""
-    if is_object(folder):
-        return False
-    steps = (folder / MAPPED).rglob(f"{LEDGER}/{SETTINGS_FILE}")
-    return any(map(is_held, (folder / LEDGER / SETTINGS_FILE, folder / LOCK, *steps)))

@@ -6,7 +6,6 @@ header, and versions. settings.json also has the command.
 
 from __future__ import annotations
 
-import contextlib
 import json
 from dataclasses import fields
 from pathlib import Path
@@ -147,14 +146,6 @@ def check_same(folder: Path, found: dict[str, Any], asked: dict[str, Any], advic
 def command_for(header: dict[str, Any]) -> str:
     """Return the command that usually makes a folder with these settings."""
     return "convert" if "converted_to" in header["made_with"] else _COMMANDS[header["kind"]]
-
-
-def resuming_command(folder: Path) -> str:
-    """Return the command that finishes a folder, or words in its place if the folder's settings do not give it."""
-    with contextlib.suppress(BertprepError):
-        if settings := read_settings(folder):
-            return f"bertprep {settings.get('command', command_for(settings))}"
-    return "the command that makes it"
 
 
 def read_settings(folder: Path) -> dict[str, Any] | None:

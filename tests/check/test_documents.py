@@ -17,7 +17,7 @@ from bertprep.text import tokenize_documents
 from bertprep.tokens.documents import open_token_documents
 from bertprep.tokens.mds import MdsMaker
 from bertprep.work.choose import find_records
-from bertprep.work.settings import resuming_command
+from bertprep.work.resume import what_finishes
 from tests.instances.small_tokenizers import write_tokenizer
 
 TEXT = "The first one.\nOf two lines.\n\nAnother, and it doesn't end\n\nlast one\n"
@@ -108,7 +108,8 @@ def test_an_unfinished_run_of_tokenize_names_tokenize(tmp_path: Path, monkeypatc
     tokenizer = write_tokenizer(tmp_path, "byte_bpe")
     with pytest.raises(BertprepError, match="stopped"):
         bertprep.tokenize(tokenizer=tokenizer, inputs=[tmp_path / "*.txt"], output=tmp_path / "out", format="mds", seq=16)
-    assert resuming_command(tmp_path / "out/mds") == "bertprep tokenize"
+    command = "run the bertprep tokenize command that began it again, which resumes it"
+    assert what_finishes(tmp_path / "out/mds") == command
     assert codes(tmp_path / "out/mds") == [("manifest", ".ledger")]
 
 

@@ -262,8 +262,8 @@ def test_an_unfinished_run_is_one_error_that_names_its_command(
     printed = capsys.readouterr()
     lines = [line for line in (printed.out + printed.err).splitlines() if line.startswith(("error: ", "warning: "))]
     assert lines == [
-        f"error: manifest: {made}/tfrecord/.ledger: expected a finished run, found one that is not finished; run "
-        "bertprep create again, which resumes it"
+        f"error: manifest: {made}/tfrecord/.ledger: expected a finished run, found one that is not finished; run the "
+        "bertprep create command that began it again, which resumes it"
     ]
 
 
@@ -285,7 +285,10 @@ def test_text_shards_that_are_not_finished(
     [outcome] = bertprep.validate([tmp_path / "work/data"])
     assert (outcome.folder, outcome.kind) == (folder, "text shards")
     [finding] = outcome.findings
-    assert (finding.code, finding.advice) == ("manifest", "run bertprep shard again, which resumes it")
+    assert (finding.code, finding.advice) == (
+        "manifest",
+        "run the bertprep shard command that began it again, which resumes it",
+    )
 
 
 def test_a_run_that_was_killed_before_its_first_file_is_an_error(

@@ -9,9 +9,8 @@ import pytest
 
 from bertprep.errors import BertprepError
 from bertprep.work.layout import LEDGER, MANIFEST
-from bertprep.work.ledger import Ledger, is_unfinished, what_finishes
-from bertprep.work.manifest import MDS, RECORDS, Manifest, read_manifest
-from bertprep.work.settings import SETTINGS_FILE, resuming_command
+from bertprep.work.ledger import Ledger, is_unfinished
+from bertprep.work.manifest import RECORDS, Manifest, read_manifest
 from tests.hostile import NESTED
 from tests.work.toy import tree
 
@@ -76,30 +75,6 @@ def test_what_one_version_began_no_other_finishes(versions: dict[str, str], line
 def test_a_run_that_only_finishes_binds_no_folder(tmp_path: Path) -> None:
     assert ledger_of(tmp_path / "new").open([NAME], binds=False) == {}
     assert not (tmp_path / "new" / LEDGER).exists()
-
-
-def test_the_command_that_resumes_a_run_is_the_one_that_began_it(tmp_path: Path) -> None:
-    tokenizer = {"name": "a", "sha256": "0" * 64, "model": "BPE", "width": 9, "special": [], "words": "a"}
-    made_with = {"seq": 8, "column": "c", "tokenizer": {**tokenizer, **dict.fromkeys(("cls", "sep", "pad", "mask", "unk"))}}
-    for number, (command, expected) in enumerate({"tokenize": "tokenize", "": "convert"}.items()):
-        folder = tmp_path / str(number)
-        Ledger(folder=folder, kind=MDS, made_with=made_with, versions=VERSIONS, command=command).open(["train/a.mds"])
-        assert resuming_command(folder) == f"bertprep {expected}"
-    assert resuming_command(tmp_path) == "the command that makes it"
-    (folder / LEDGER / SETTINGS_FILE).write_bytes(b"corrupt")
-    assert resuming_command(folder) == "the command that makes it"
-
-
-def test_a_folder_that_a_living_process_makes_is_not_to_be_resumed(folder: Path) -> None:
-    resume = "run bertprep create again, which resumes it"
-    runs = [ledger_of(folder), ledger_of(folder)]
-    for run in runs:
-        run.open([NAME, "training/part-1"])
-    assert what_finishes(folder) == "a process is making it now; wait until it has finished"
-    runs[0].close([NAME, "training/part-1"])  # as one of two parts
-    assert what_finishes(folder) == "a process is making it now; wait until it has finished"
-    runs[1].abandon([NAME])
-    assert what_finishes(folder) == resume
 
 
 def test_a_file_of_a_run_that_begins_at_the_same_time_is_not_foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
