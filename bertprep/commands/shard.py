@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bertprep.commands.function import function_of
 from bertprep.commands.request import DocumentRequest
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 _WHY_SKIPPED = {
     "skipped_redirects": "redirects to other pages",
-    "skipped_pages": "without text, or not articles but talk pages, templates and the like",
+    "skipped_pages": "not articles but talk pages, templates and the like",
+    "skipped_without_text": "without text",
 }
 _WHY_DROPPED = {
-    "dropped_empty": "without letters or digits",
     "dropped_duplicates": "duplicates of earlier ones (--keep-duplicates keeps them)",
     "dropped_in_test": "from the training text, since --test-input contains them too",
 }
@@ -111,10 +111,24 @@ def run(request: Shard) -> None:
     for cause, why in _WHY_SKIPPED.items():
         if count := counts.get(cause):
             print_results(f"{counted(count, 'page')} of the dump skipped: {why}")
+    if count := counts.get("dropped_empty"):
+        print_results(_describe_empty(count, made.manifest.made_with))
     for cause, why in _WHY_DROPPED.items():
         if count := counts.get(cause):
             print_results(f"{counted(count, 'document')} dropped: {why}")
     print_results(*request.finished_lines())
+
+
+def _describe_empty(count: int, made_with: Mapping[str, Any]) -> str:
+    """Return the line on documents without letters or digits: of a dump these are articles that lost all text in cleaning."""
+    from bertprep.sources.documents import DUMP
+
+    are_articles = {each.get("reader") == DUMP for each in (*made_with["inputs"], *made_with.get("test_inputs", ()))}
+    cleaned = "nothing was left after tables, lists and templates were removed"
+    if are_articles == {True}:
+        return f"{counted(count, 'article')} dropped: {cleaned}"
+    or_cleaned = f"; or, if they are articles of a dump, {cleaned}" if True in are_articles else ""
+    return f"{counted(count, 'document')} dropped: without letters or digits{or_cleaned}"
 
 
 def _downloaded(workspace: Workspace, corpus: str) -> Sequence[Source]:

@@ -15,7 +15,7 @@ from bertprep.errors import BertprepError, quoted
 
 _ADVICE = "give a pages-articles.xml, plain or compressed with bzip2, gzip or zstd"
 _MEDIA, _FILE, _CATEGORY = "-2", "6", "14"  # namespaces, the same on every wiki
-REDIRECTS, NO_ARTICLES = "skipped_redirects", "skipped_pages"
+SKIPPED = REDIRECTS, NO_ARTICLES, WITHOUT_TEXT = "skipped_redirects", "skipped_pages", "skipped_without_text"
 """Why a page was skipped; manifests use these keys."""
 _REDIRECT = re.compile(r"\s*#\s*[^\W\d_]+\s*:?\s*\[\[")  # the word is localized: #REDIRECT, #WEITERLEITUNG, #重定向
 
@@ -61,10 +61,12 @@ class Articles:
             self.root.clear()
             if is_redirect:
                 self.skipped[REDIRECTS] += 1
-            elif is_article and is_wikitext and wikitext:
-                yield Page(title, wikitext)
-            else:
+            elif not (is_article and is_wikitext):
                 self.skipped[NO_ARTICLES] += 1
+            elif not wikitext:
+                self.skipped[WITHOUT_TEXT] += 1
+            else:
+                yield Page(title, wikitext)
 
 
 def read_dump(file: BinaryIO, name: str) -> tuple[SiteInfo, Articles]:

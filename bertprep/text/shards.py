@@ -33,7 +33,7 @@ from bertprep.files.checksums import BLAKE3, digest, new_hash
 from bertprep.files.paths import as_path
 from bertprep.progress import Reporter
 from bertprep.sources.documents import BATCH_TEXT_BYTES, MEMORY, SPLITTERS, WHOLE, Batch, Source, copy_stream
-from bertprep.sources.dump import NO_ARTICLES, REDIRECTS
+from bertprep.sources.dump import SKIPPED
 from bertprep.sources.plain_text import Piece, TextFile, cut_file, hash_file, read_piece
 from bertprep.terminal import counted
 from bertprep.text.cleaning import write_lines
@@ -271,7 +271,7 @@ def _copy_streams(steps: _Steps, sources: Sequence[Source]) -> dict[int, _Copied
     for index, name in names.items():
         path, entry = found[name]
         batches = [Batch(path, batch) for batch in range(entry["batches"])]
-        skipped = Counter({cause: entry[cause] for cause in (REDIRECTS, NO_ARTICLES) if cause in entry})
+        skipped = Counter({cause: entry[cause] for cause in SKIPPED if cause in entry})
         copied[index] = _Copied(batches, entry["content"], skipped)
     return copied
 

@@ -67,15 +67,26 @@ def test_pages_that_are_not_articles_are_counted_and_printed(tmp_path: Path, cap
         page("Redirect", "#REDIRECT [[A]]", more='<redirect title="A" />'),
         page("Empty", ""),
         page("Diskussion:Redirect", "#REDIRECT [[A]]", ns="<ns>1</ns>"),
+        page("Vorlage:Infobox", "text", ns="<ns>10</ns>"),
+        page("Table", "{|\n| cell\n|}"),
+        page("Mercury", "'''Mercury''' may refer to:"),
     ]
     (dump := tmp_path / "dump.xml").write_text(f"{HEAD}{''.join(pages)}</mediawiki>")
     arguments = ["shard", "--input", str(dump), "--corpus", "mine", "--workdir", str(tmp_path / "data"), "--test-fraction", "0"]
     assert main(arguments) == 0
     said = capfd.readouterr().out
     assert "2 pages of the dump skipped: redirects to other pages\n" in said
-    assert "2 pages of the dump skipped: without text, or not articles but talk pages, templates and the like\n" in said
+    assert "2 pages of the dump skipped: not articles but talk pages, templates and the like\n" in said
+    assert "1 page of the dump skipped: without text\n" in said
+    assert "2 articles dropped: nothing was left after tables, lists and templates were removed\n" in said
     assert main(arguments) == 0, "what is finished says it again"
     assert capfd.readouterr().out.count("2 pages of the dump skipped") == 2
+    (tmp_path / "more.txt").write_text("-\n\nA cow sleeps. A horse runs.\n")
+    assert main([*arguments[:3], str(tmp_path / "more.txt"), "--corpus", "two", *arguments[5:]]) == 0
+    mixed = (
+        "3 documents dropped: without letters or digits; or, if they are articles of a dump, nothing was left after tables, "
+    )
+    assert mixed in capfd.readouterr().out
 
 
 def test_the_last_revision_counts_and_its_other_parts_are_not_its_text() -> None:
