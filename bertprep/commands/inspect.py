@@ -139,7 +139,9 @@ def _first_file(folder: Path) -> tuple[Path, int]:
     data_sets = find_data_sets([folder])
     shown = [each for each in data_sets if each.content not in (TEXT_SHARDS, MDS)] or data_sets
     files = [each.folder / name for each in shown for name in each.files]
-    return next((file for file in files if file.exists()), files[0]), len(files)
+    # text shards are found with both splits where the folder of one is named
+    in_folder = [folder / file.name for file in files if file.absolute().parent == folder.absolute()]
+    return next((file for file in (*in_folder, *files) if file.exists()), files[0]), len(files)
 
 
 def _open_ids(path: Path, data_set: DataSet, vocab: Path | None) -> _Ids:

@@ -12,6 +12,7 @@ from bertprep.files.object_cache import open_local
 from bertprep.work.data_set import DataSet
 from bertprep.work.layout import MANIFEST, VOCABULARY
 from bertprep.work.manifest import sha256_of_vocabulary
+from bertprep.work.resume import what_finishes
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 MAX_TOKENS = 1 << 21
@@ -146,6 +147,11 @@ def load_vocabulary_of(data_set: DataSet, vocab: Path | None = None) -> Vocabula
     if data_set.problem:
         raise data_set.problem
     if (path := vocab or data_set.vocabulary) is None:
+        if data_set.is_unfinished:  # the run copies the vocabulary there at its end
+            raise UsageError(
+                f"{data_set.folder}: has no {VOCABULARY} yet, because it is not finished (--vocab FILE names the vocabulary); "
+                f"{what_finishes(data_set.folder)}"
+            )
         raise UsageError(f"{data_set.folder}: has no {VOCABULARY} next to it; name the vocabulary with --vocab FILE")
     vocabulary = load_vocabulary(path)
     expected = sha256_of_vocabulary(data_set.manifest)

@@ -123,6 +123,33 @@ def test_of_a_folder_the_first_file_is_shown(path: Path, capsys: pytest.CaptureF
         assert capsys.readouterr().out == f"{folder}: showing the first of 2 files\n{shown}"
 
 
+def test_of_a_split_of_text_shards_a_file_of_that_split_is_named(
+    tmp_path: Path, golden_corpus: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = bertprep.shard(golden_corpus, corpus="books", workdir="data", shards=2, workers=1).folder
+    for split in ("test", "training"):
+        assert main(["inspect", str(folder / split)]) == 2
+        file = f"data/sharded/books/{split}/books_{split}_00000.txt"
+        assert capsys.readouterr().err.startswith(f"bertprep: error: {file}: is plain text, ")
+
+
+def test_of_an_unfinished_folder_it_is_said_what_finishes_it(
+    path: Path, vocabulary: Vocabulary, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = path.parent.parent
+    shown = vocabulary.path.rename(folder.parent / f"{folder.name}.txt")
+    (folder / ".ledger").mkdir()
+    for named in (folder, path):
+        assert main(["inspect", str(named)]) == 2
+        assert capsys.readouterr().err == (
+            f"bertprep: error: {folder}: has no vocab.txt yet, because it is not finished (--vocab FILE names the vocabulary); "
+            "run the command that makes it again, which resumes it\n"
+        )
+        assert main(["inspect", str(named), "--vocab", str(shown)]) == 0
+        assert SHOWN[0] in capsys.readouterr().out
+
+
 def test_the_words_of_ner_have_their_tags(vocabulary: Vocabulary, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sentences = tmp_path / "train.conll"
     sentences.write_text("the O\ndogs B-PET\n, O\n")
