@@ -52,11 +52,11 @@ class EvaluateOptions(Settings):
 
     weights: str | None = option(
         None, "a run's folder, a checkpoint, a model.safetensors or Google's bert_model.ckpt, a folder with one of them, or "
-        "the ID of a download (needed)",
+        "the ID of a download (required)",
         metavar="WEIGHTS", positional=True,
     )  # fmt: skip
     init: str | None = option(None, "another way to name the weights (default: WEIGHTS)", metavar="PATH|ID", rare=True)
-    data: Path | None = option(None, "folder of records or token shards (needed)", metavar="DIR", check=path_arg)
+    data: Path | None = option(None, "folder of records or token shards (required)", metavar="DIR", check=path_arg)
     workdir: Path = option(Path("data"), "workspace, for the ID of a download", metavar="DIR", check=path_arg)
     model: str | None = option(None, "bert_config.json (default: that of the weights)", metavar="FILE")
     split: str = option(TEST, "pretraining records: split", choices=(TRAINING, TEST))

@@ -39,8 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--to", default=TRANSFORMERS, choices=TARGETS, help="for which tools: transformers or google (default: %(default)s)"
     )
-    parser.add_argument("source", type=path_arg, metavar="CHECKPOINT", help="a checkpoint, or the folder of a run (needed)")
-    parser.add_argument("target", type=path_arg, metavar="DIR", help="new local folder for the model (needed)")
+    parser.add_argument("source", type=path_arg, metavar="CHECKPOINT", help="a checkpoint, or the folder of a run (required)")
+    parser.add_argument("target", type=path_arg, metavar="DIR", help="new local folder for the model (required)")
 
 
 def run(namespace: argparse.Namespace) -> int:

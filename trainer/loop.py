@@ -242,7 +242,7 @@ class _Loop:
             self.save()
 
     def make_up_evaluation(self) -> None:
-        """Evaluate first if the run resumes from a step whose evaluation is missing, since it was stopped before it."""
+        """Evaluate first if the run was stopped between saving a step and the evaluation that was due after it."""
         is_due = self.first > 0 and self.is_due(self.first, self.run.eval_every)
         if self.run.data.test is None or self.state.evaluated == self.first or not is_due:
             return

@@ -126,7 +126,7 @@ class Bert:
     def masked_out(self) -> Array:
         """Return a mask to add to scores, by which no token attends to padding or, in packed rows, to another sequence.
 
-        Its shape is (sequences, 1, 1, seq), or (sequences, 1, seq, seq) for packed rows, whose padding is its own sequence.
+        Its shape is (sequences, 1, 1, seq), or (sequences, 1, seq, seq) for packed rows, where padding is one more sequence.
         """
         ops = self.ops
         if "sequence_ids" not in self.batch:

@@ -75,7 +75,7 @@ class EngineSettings(Settings):
         metavar="HOST:PORT,...",
         separator=",",
     )
-    host_rank: int | None = option(None, "rank of this process among the hosts, from 0 (needed with --hosts)", least=0)
+    host_rank: int | None = option(None, "rank of this process among the hosts, from 0 (required with --hosts)", least=0)
 
     def __post_init__(self) -> None:
         if name := _OTHER_NAMES.get(self.engine.lower()):

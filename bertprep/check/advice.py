@@ -103,7 +103,7 @@ MEANINGS = {
     "feature-type": "A feature has numbers of another type than trainers read.",
     "feature-shape": "A feature does not have as many values as in the first record, so records do not fit into one batch.",
     "mixed-shape": "Records of several kinds, lengths or formats are mixed. A trainer expects one.",
-    "file-sizes": "Some files have far more or fewer records than the others. Processes that each read one must wait.",
+    "file-sizes": "Some files have far more or fewer records than the others. Processes that read one each wait for the last.",
     # records
     "padding": "A model attends to padding, or does not see text, because mask and tokens disagree.",
     "no-cls": "Records do not begin with [CLS], or have it elsewhere. Usually the vocabulary is not that of the records.",

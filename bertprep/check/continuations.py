@@ -28,7 +28,7 @@ _TABLE_BITS = 18
 
 
 def records_compared(files: int) -> int:
-    """Return how many records of each file are compared, in a data set of so many files."""
+    """Return how many records of each file are compared if a data set has `files` files."""
     return min(_MOST, max(_LEAST, _OF_A_SPLIT // max(files, 1)))
 
 

@@ -94,7 +94,7 @@ def judge_padding(counts: RecordCounts, where: str, origin: Origin, records: int
         advice += "; --trim, for rows that cannot be packed, cuts batches of similar length"
     expected = f"at most {MAX_PADDING:.0%} padding"
     if share <= MAX_PADDING:
-        expected = f"some records of {seq:,} tokens, which long enough documents give"
+        expected = f"some records of {seq:,} tokens, as from documents that are long enough"
     yield Finding("padding-share", where, expected, found, level=WARNING, advice=advice)
 
 
@@ -138,7 +138,7 @@ def judge_words(outcome: Outcome, vocabulary: Vocabulary, cased: bool | None) ->
     for split, (tokens, labels) in outcome.unknown.items():
         if max(tokens, labels or 0.0) > MAX_UNKNOWN:
             found = f"{tokens:.1%} of the tokens" + ("" if labels is None else f" and {labels:.1%} of the labels")
-            expected = f"at most {MAX_UNKNOWN:.0%} [UNK], as a vocabulary of the text gives"
+            expected = f"at most {MAX_UNKNOWN:.0%} [UNK], as with a vocabulary that fits the text"
             yield Finding("unknown-tokens", split or ".", expected, found, level=WARNING, advice=advice)
 
 

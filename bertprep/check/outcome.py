@@ -153,7 +153,7 @@ class Outcome:
         return f"{title} {self.seq}" if self.seq else title
 
     def count_tokens(self) -> None:
-        """Add the tokens that were counted of each file to those of its split."""
+        """Add the counts of each file's tokens to those of its split."""
         for file in self.files:
             if isinstance(file.counts, TokenCounts):
                 known = self.token_counts.get(file.split, TokenCounts())
@@ -259,7 +259,7 @@ class Checks:
         self.names = files if names is None else names
 
     def names_of(self, name: str) -> list[str]:
-        """Return the names in the manifest of the files that are checked together as this one."""
+        """Return the files, by their names in the manifest, that are checked together as the one with this name."""
         return [name]
 
     def take(self, file: CheckedFile) -> None:

@@ -61,7 +61,7 @@ _PARTS = (
     ("tokens", "frequent", "Frequent tokens"), ("masking", "fractions", "Masking"), ("examples", "examples", "Examples"),
     ("settings", "", "Settings"),
 )  # fmt: skip
-"""The parts of a section: the end of the part's id, the key that a view needs to have it, and its title in the contents."""
+"""The parts of a section: the end of its id, the key whose value a view needs to show it, and its title in the contents."""
 
 
 def write_page(outcomes: Sequence[Outcome], vocab: Path | None, path: Path) -> None:

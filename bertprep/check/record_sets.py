@@ -113,7 +113,7 @@ def _advise(findings: Iterable[Finding], advice: str) -> list[Finding]:
 
 
 def _without_repeats(files: Iterable[CheckedFile], known: set[str]) -> list[Finding]:
-    """Return the findings of files, without those of `known` codes (which the split has too) that most files have."""
+    """Return the files' findings, but not those with a code that most files have and that is `known` from the split."""
     files = list(files)
     files_with = Counter(finding.code for file in files for finding in file.findings if finding.record is None)
     known = {code for code in known if 2 * files_with[code] > len(files)}

@@ -81,7 +81,7 @@ class _Test:
 def judge_split(
     counts: RecordCounts, rules: RecordRules, where: str, expected: Expected, *, uses: int | None = None
 ) -> list[Finding]:
-    """Return the findings about the records of a split. They name it `where`; `uses` counts the uses of its documents."""
+    """Return the findings about the split named `where`; `uses` is how many times its documents were used, if known."""
     tests = [*_label_tests(counts, rules), *_next_sentence_tests(counts, uses), *_order_tests(counts, rules)]
     random_tokens = _random_token_tests(counts, rules, np.arange(1, rules.tokens), is_file=False, streams=expected.streams)
     tests += [*_length_tests(counts, expected), _continuation_test(counts, rules)]

@@ -1,4 +1,4 @@
-"""Keeps arrays that are slow to compute in the user's cache, one file each, until they have not been used for 60 days.
+"""Keeps in the user's cache arrays that are slow to compute, one file each, until they have not been used for 60 days.
 
     $BERTPREP_CACHE/KIND/HASH.npy    int64 (n,); HASH is the hash of everything that the array depends on
     $BERTPREP_CACHE/KIND/HASH.bin    bytes that are written in chunks, and mapped into memory when read

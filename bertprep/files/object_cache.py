@@ -1,8 +1,8 @@
 """Makes objects of a store available as local files.
 
 `fetch` downloads a data set before it is read, in parallel, to $BERTPREP_OBJECT_CACHE (default: bertprep/objects in
-$XDG_CACHE_HOME or ~/.cache). The name of a copy depends on the URL and on the object's version. Copies that nobody used for a
-week are removed. `open_local` downloads a file that is read once when it is opened, and keeps no copy.
+$XDG_CACHE_HOME or ~/.cache). The name of a copy depends on the URL and on the object's version. Copies that nobody has used for
+a week are removed. `open_local` downloads a file that is read once when it is opened, and keeps no copy.
 """
 
 from __future__ import annotations

@@ -230,7 +230,7 @@ class ObjectPath(ObjectUrl, PosixPath):
         self, mode: str = "r", buffering: int = -1, encoding: str | None = None, errors: str | None = None,
         newline: str | None = None,
     ) -> IO[Any]:  # fmt: skip
-        """Open for reading; a small object is read into memory, a large one is downloaded to an unnamed file."""
+        """Open for reading; a small object is read into memory, and a large one downloaded to an unnamed file."""
         if mode not in ("r", "rt", "rb"):
             raise io.UnsupportedOperation(f"{self}: cannot be opened with mode {mode!r}; write the object with atomic_file()")
         raw = _open(self)

@@ -1,7 +1,7 @@
 """Makes `tokenizer.json` and `tokenizer_config.json`, with which `transformers` and `tokenizers` tokenize like bertprep.
 
-Unlike `vocab.txt`, these files contain whether text is lower-cased, and that words of more than 200 characters become [UNK], as
-in Google's tokenizer.
+Unlike `vocab.txt`, these files say whether text is lower-cased, and that words of more than 200 characters become [UNK], as in
+Google's tokenizer.
 """
 
 from __future__ import annotations

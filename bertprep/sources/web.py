@@ -251,7 +251,7 @@ def _receive(file: RemoteFile, part: Path, start: int, shown: Progress) -> None:
             )
         is_rest = response.status_code == 206
         if is_rest and not response.headers.get("Content-Range", "").startswith(f"bytes {start}-"):
-            raise RequestError(f"{file.url}: answers with another range than the requested one from byte {start:,} on")
+            raise RequestError(f"{file.url}: sent another range than the requested one from byte {start:,} on")
         if response.status_code == 416:
             raise RequestError(f"{file.url}: has no byte {start:,}, so it is not the file that was listed; download it again")
         flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | (os.O_APPEND if is_rest else os.O_TRUNC)

@@ -1,1 +1,1 @@
-"""Text files to sentences in shards, and to a vocabulary."""
+"""Turns text files into shards of sentences, and into a vocabulary."""

@@ -201,7 +201,7 @@ def _cap(
     """
     if not isinstance(max_epochs, Real) or not isinstance(rows, int | np.integer) or max_epochs <= 0 or rows < 1:
         raise UsageError(
-            f"max_epochs {max_epochs!r}, rows {rows!r}: expected both, above 0; rows counts those of the whole run"
+            f"max_epochs {max_epochs!r}, rows {rows!r}: expected both, above 0; rows is the total of the whole run"
         )
     most = np.array([each.rows_in_epoch for each in sets]) * float(max_epochs) / int(rows)
     if most.sum() < 1:

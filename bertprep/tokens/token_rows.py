@@ -141,7 +141,7 @@ class TokenRows(ColumnDataset):
     # --- rows by position or index
 
     def rows(self, positions: ArrayLike) -> Columns:
-        """Return the columns of the rows at `positions`, an array or list that counts over all epochs, in its order."""
+        """Return the columns of the rows at `positions`, in the given order; positions count over all epochs."""
         return self._read(checked_positions(positions, f"{self}: rows"))
 
     def _columns(self, rows: Selection) -> Columns:

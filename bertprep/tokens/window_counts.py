@@ -1,4 +1,4 @@
-"""Keep the number of examples that each shard yields in the user's cache.
+"""Keep in the user's cache how many examples each shard yields.
 
 An order needs all counts before its first example, and counting takes as long as an epoch, since all examples must be made.
 Kept counts save each process of each run that time. The counts of packed rows are in `kept_windows`, with the rows.

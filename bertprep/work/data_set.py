@@ -122,7 +122,7 @@ class DataSet:
         return list(dict.fromkeys(map(own_split, self.left_out)))
 
     def second_test(self, split: str) -> DataSet:
-        """Return a split that is left out as a data set of its own, in which it is the test split."""
+        """Return one of the splits that are left out, as the test split of a data set of its own."""
         files = {name: TEST for name in self.left_out if own_split(name) == split}
         return replace(self, files=files, left_out=(), is_whole=False)
 

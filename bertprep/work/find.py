@@ -53,7 +53,7 @@ _NOT_RECORDS = re.compile(
 )
 _NOT_SEARCHED = {"download", "vocab", MODELS}
 _TEXT_SUFFIXES = {".txt", ".jsonl", ".ndjson", ".xml"}
-_UNKNOWN = "neither TFRecord, OFRecord, nor Arrow or Parquet of records"
+_UNKNOWN = "neither TFRecord nor OFRecord, nor Arrow or Parquet with records"
 
 
 def find_data_sets(paths: Iterable[Path | str], *, with_empty: bool = False) -> list[DataSet]:

@@ -5,8 +5,8 @@
     FOLDER/manifest.json             the ledger, closed; .ledger is then redundant and removed
 
 A file is finished if it has a marker, which never changes, or an entry in the manifest, and its size. Reading the markers first
-and the manifest then is right at any moment. Markers are not synced, and checked when read. A run
-locks settings.json, together with other runs, only to show that it lives.
+and then the manifest is right at any moment. Markers are not synced, so they are checked when read. Each run holds a shared
+lock on settings.json, but only to show that it is alive.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Ledger:
     _is_first: bool = field(default=False, init=False, repr=False)
     """Whether this run has bound the folder to its settings."""
     _held: int | None = field(default=None, init=False, repr=False)
-    """The descriptor whose lock shows that this run lives."""
+    """The descriptor whose lock shows that this run is alive."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_read": {}, "index": None, "_held": None}

@@ -37,7 +37,7 @@ _HEAD_BYTES = 16
 
 
 def find_format(path: Path, data: NDArray[np.uint8], *, is_whole: bool = True) -> RecordFormat:
-    """Return the format of a file, given its bytes or only the first. Raises `BertprepError` for an empty or unknown file."""
+    """Return the format of a file, given all or the first of its bytes. Raises `BertprepError` for an empty or unknown file."""
     if len(data) == 0:
         raise BertprepError(f"{path}: is empty; make it again")
     head = data[:13].tobytes()

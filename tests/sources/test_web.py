@@ -123,7 +123,7 @@ def test_versions_are_not_mixed(server: HubServer, tmp_path: Path) -> None:
 
 def test_another_range_than_the_one_requested_is_refused(server: HubServer, tmp_path: Path) -> None:
     server.fail("a.txt", content_range=f"bytes 7-{SIZE - 1}/{SIZE}", cut_after=SIZE // 2, times=None)
-    assert "answers with another range" in complaint(listed(server), tmp_path)
+    assert "sent another range" in complaint(listed(server), tmp_path)
 
 
 def test_the_size_need_not_be_known(server: HubServer, tmp_path: Path) -> None:

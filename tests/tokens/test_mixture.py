@@ -152,7 +152,7 @@ def test_no_set_is_read_more_often_than_the_cap_of_a_run(sets: list[TokenDataset
         ),
         (2, None, "max_epochs 2, rows None: expected both"),
         (None, 5, "max_epochs None, rows 5: expected both"),
-        (0, 5, "expected both, above 0; rows counts those of the whole run"),
+        (0, 5, "expected both, above 0; rows is the total of the whole run"),
     ):
         with pytest.raises(UsageError, match=message):
             Mixture([*sets, small], max_epochs=max_epochs, rows=of_rows)

@@ -160,4 +160,4 @@ def test_every_option_names_its_default_or_is_needed(command: str) -> None:
     options = [action for action in choices[command]._actions if action.dest not in ("help", "help_all")]
     assert len(options) >= 3
     for option in options:
-        assert any(each in str(getattr(option, "rare_help", option.help)) for each in ("(default: ", "(needed")), option.dest
+        assert any(each in str(getattr(option, "rare_help", option.help)) for each in ("(default: ", "(required")), option.dest

@@ -50,7 +50,7 @@ class Layout:
 
 
 SECOND_TEST = ": left out, as test is the test split; name it to read it"
-UNKNOWN = "neither TFRecord, OFRecord, nor Arrow or Parquet of records; skipped"
+UNKNOWN = "neither TFRecord nor OFRecord, nor Arrow or Parquet with records; skipped"
 LAYOUTS = (
     Layout("ours", "training/c_training_00000.tfrecord test/c_test_00000.tfrecord MANIFEST.json VOCAB.txt",
            "training/c_training_00000.tfrecord", "test/c_test_00000.tfrecord"),
@@ -222,7 +222,7 @@ def test_a_split_that_is_named_by_itself_is_all_that_there_is_to_train_on(lay: C
         ("tfrecord/a.tfrecord ofrecord/part-0", "has several formats, tfrecord/ and ofrecord/; name one, such as tfrecord"),
         (
             "NOTES.csv",
-            r"has no record files \(NOTES.csv is neither TFRecord, OFRecord, nor Arrow or Parquet of records\); name a .*",
+            r"has no record files \(NOTES.csv is neither TFRecord nor OFRecord, nor Arrow or Parquet with records\); name a .*",
         ),
         ("a/README", "has no record files; name a record file, or a folder with record files or with training/ and test/"),
     ],

@@ -126,7 +126,7 @@ class Engine:
     def train(
         self, batch: Batch, *, step: int, learning_rate: float, accumulation: int, stop: bool
     ) -> Callable[[], StepResult]:
-        """Start step `step`, counted from 1; return a function that waits for its end. The arrays must not change before."""
+        """Start step `step`, counted from 1; return a function that waits for its end; do not change the arrays before."""
         parts = accumulation * self.devices // self.data_world_size
         keys = dropout_keys(self.seed, step, range(self.data_rank * parts, (self.data_rank + 1) * parts))
         rows = {**batch, "dropout_key": keys, "stop": np.full(parts, stop, np.float32)}

@@ -67,7 +67,7 @@ _ACCEPTED: dict[str, dict[str, tuple[tuple[Any, ...], str]]] = {  # the values o
         "xla": ((AUTO, "off"), "OneFlow compiles no step with XLA"),
         "deterministic": (("on",), "OneFlow does not have this option"),
         "hosts": (((),), f"OneFlow's launcher knows the processes: {_LAUNCHER}"),
-        "devices": ((None, 1), f"OneFlow has one device a process: {_LAUNCHER}"),
+        "devices": ((None, 1), f"OneFlow has one device per process: {_LAUNCHER}"),
     },
     "torch": {
         "stages": _ONLY_ONEFLOW,

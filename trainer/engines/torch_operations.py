@@ -1,4 +1,4 @@
-"""Implement the operations that the model is composed of in PyTorch, with oneDNN's products on CPUs."""
+"""Implement in PyTorch the operations that the model is composed of, with oneDNN's products on CPUs."""
 
 from __future__ import annotations
 

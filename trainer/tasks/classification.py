@@ -37,7 +37,7 @@ class GlueOptions(RunOptions):
 
     name: str | None = option(
         None,
-        f"task: {', '.join(name for name in TASKS if name != 'ax')}, or your own (needed, or --data)",
+        f"task: {', '.join(name for name in TASKS if name != 'ax')}, or your own (required, or --data)",
         metavar="NAME",
     )
     learning_rate: float | None = option(2e-5, "peak learning rate", name="--lr", above=0)

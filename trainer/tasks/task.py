@@ -144,7 +144,7 @@ class Task(ABC):
     def scorer(self, data: Path, records: Records, split: str, options: Any) -> Scorer | None:  # noqa: ARG002 - others need them
         """Return the scorer of a split; raises `BertprepError` if records do not match their questions.
 
-        `options` are an instance of `scoring`, or None for the defaults.
+        `options` is an instance of `scoring`, or None for the defaults.
         """
         return None
 

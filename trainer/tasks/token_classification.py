@@ -34,7 +34,7 @@ _ENDS, _STARTS = {"E", "S"}, {"B", "S"}
 class NerOptions(RunOptions):
     """Options of `ner`, with the learning rate of BERT's paper."""
 
-    name: str | None = option(None, "name that the records were made with (needed, or --data)", metavar="NAME")
+    name: str | None = option(None, "name that the records were made with (required, or --data)", metavar="NAME")
     learning_rate: float | None = option(5e-5, "peak learning rate", name="--lr", above=0)
     epochs: float | None = option(None, "passes over the training records (default: 3)", above=0, most=MAX_EPOCHS)
     default_epochs: ClassVar[float] = 3.0
