@@ -53,7 +53,7 @@ def pretrain(words: str = "", **engine: Any) -> int:
         ("--batch-size 4", "--batch-size | 8 -> 4"),
         ("--amp bf16", "--amp off -> bf16"),
         ("--shuffle-shards 8", "--shuffle-shards 0 -> 8"),
-        ("--steps 20", "--steps 10 -> 20; --lengthen"),
+        ("--steps 20", "--steps 10 -> 20; add --lengthen"),
         ("--steps 8 --lengthen", "--steps 10 -> 8; resume with the same"),
         ("--steps 20 --lengthen --lr 1", "--lr 0.0001 -> 1.0 | ; resume with the same"),
     ],

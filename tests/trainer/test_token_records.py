@@ -315,7 +315,7 @@ def test_a_run_on_packed_rows_and_its_model_for_transformers(tmp_path: Path, cap
     assert "trainer evaluate" not in capsys.readouterr().err  # which takes a test split by default
     words = f"evaluate --engine jax --init {tmp_path / 'out'} --data {tmp_path / 'tokens'}"
     assert main(words.split()) == 2
-    assert "has no test split; --split training" in capsys.readouterr().err
+    assert "has no test split; evaluate on its training split with --split training" in capsys.readouterr().err
     assert main([*words.split(), "--split", "training"]) == 0
     assert main([*words.replace("jax", "tensorflow").split(), "--split", "training"]) == 0
     export_model(tmp_path / "out", tmp_path / "exported")
