@@ -36,7 +36,7 @@ _HEADER = {
     "step": COUNT, "skipped": COUNT, "evaluated": COUNT, "sha256": SHA256_DIGITS, "model": OBJECT, "interval": LIST,
     "lengthened": LIST, "test": OBJECT, "examples": OBJECT,
 }  # fmt: skip
-_OPTIONS = {  # the option of each setting in a header, if their names differ
+OPTIONS = {  # the option of each setting in a header, if their names differ
     "global_batch": "global batch (--batch-size, --accumulate, devices)", "precision": "--amp", "schedule.peak": "--lr",
     "schedule.power": "--schedule: power", "schedule.crossover": "--schedule: crossover",
     "optimizer.name": "--optimizer", "optimizer.beta_1": "--beta1", "optimizer.beta_2": "--beta2",
@@ -83,13 +83,18 @@ class Checkpoint(NamedTuple):
     state: Weights
 
 
-def check_resumable(newest: Path, then: Mapping[str, Any], now: Mapping[str, Any], *, lengthen: bool) -> dict[str, Any]:
+def check_resumable(
+    newest: Path, then: Mapping[str, Any], now: Mapping[str, Any], *, lengthen: bool, options: Mapping[str, str] = OPTIONS
+) -> dict[str, Any]:
     """Return the settings of a run that resumes from a checkpoint; raises `UsageError` if the checkpoint has other settings.
 
-    With `lengthen` more steps are accepted, and recorded in `lengthened` as [step, earlier schedule].
+    With `lengthen` more steps are accepted, and recorded in `lengthened` as [step, earlier schedule]. Errors name the settings
+    by `options`.
     """
-    take = f"name another --out and start from the weights with --init {newest.parent}"
     trained, task = task_of_checkpoint(then), task_of_checkpoint(now)
+    take = "name another --out"
+    if not trained.is_scored:  # a fine-tuned model is made again from the weights that the command names already
+        take += f" and start from the weights with --init {newest.parent}"
     if trained != task:
         raise UsageError(f"{newest}: was trained for {trained.describe()}, but the data are for {task.describe()}; {take}")
     if "schedule" not in then:
@@ -103,15 +108,15 @@ def check_resumable(newest: Path, then: Mapping[str, Any], now: Mapping[str, Any
     if is_longer and lengthen:
         lengthened.append([then["step"], then["schedule"]])
     elif differences:
-        differing = ", ".join(f"{_option_of(name)} {before} -> {after}" for name, before, after in differences)
+        differing = ", ".join(f"{_option_of(name, options)} {before} -> {after}" for name, before, after in differences)
         advice = "add --lengthen for the learning rates of the longer run, or resume" if is_longer else "resume"
         raise UsageError(f"{newest}: was made with other options: {differing}; {advice} with the same options, or {take}")
     return {**now, "lengthened": lengthened} if lengthened else dict(now)
 
 
-def _option_of(setting: str) -> str:
+def _option_of(setting: str, options: Mapping[str, str]) -> str:
     of_model = f"--model: {setting.removeprefix('model.')}" if setting.startswith("model.") else ""
-    return _OPTIONS.get(setting) or of_model or f"--{setting.rpartition('.')[2].replace('_', '-')}"
+    return options.get(setting) or of_model or f"--{setting.rpartition('.')[2].replace('_', '-')}"
 
 
 def _differences(then: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any, Any]]:

@@ -44,6 +44,8 @@ from trainer.token_records import TokenRecords
 from trainer.weights import check_weights, model_of, resolve_weights, short_name
 
 MODEL_CONFIG = "bert_config.json"
+FEW_STEPS = 50
+"""A plan of fine-tuning with fewer steps says what to do if the scores stay low."""
 GUESSED_FROM = 10_000
 """The number of training records whose label frequencies give the loss of guessing by frequency."""
 
@@ -151,11 +153,17 @@ class Run:
             "global batch": f"{self.global_batch:,} sequences: {factors}",
             **self._plan_of_packing(),
             **self._plan_of_trimming(),
-            "steps": f"{steps:,}; epochs: {steps * self.global_batch / records:.3g}",
+            "steps": f"{steps:,}; epochs: {steps * self.global_batch / records:.3g}{self._advice_on_few_steps()}",
             "learning rate": f"{self.schedule.peak:g} after {warmup} of warmup",
             "optimizer": self.optimizer.describe(),
             "out": str(self.out),
         }
+
+    def _advice_on_few_steps(self) -> str:
+        if not self.task.is_scored or self.schedule.steps >= FEW_STEPS:
+            return ""
+        more = "--epochs" if self.options.steps is None else "--steps"
+        return f"; these are few: if the scores stay low, give more {more} and a larger --lr"
 
     def mixture(self, step: int) -> list[dict[str, Any]]:
         """Return the rows and epochs that the run reads from each folder of token shards by `step`, if there are several."""
@@ -262,7 +270,18 @@ class Run:
     def settings_resumed_from(self, newest: Path, *, precision: str | None) -> dict[str, Any]:
         """Return the settings of this run as it resumes from a checkpoint; raises `UsageError` where the saved ones differ."""
         saved, settings = with_defaults(checkpoint.read_header(newest)), self.settings(precision=precision)
-        return checkpoint.check_resumable(newest, saved, settings, lengthen=self.options.lengthen)
+        return checkpoint.check_resumable(
+            newest, saved, settings, lengthen=self.options.lengthen, options={**checkpoint.OPTIONS, **self._names_of_steps()}
+        )
+
+    def _names_of_steps(self) -> dict[str, str]:
+        """Return how errors name the numbers of steps, which follow from other options if they were not given."""
+        names = {}
+        if self.options.steps is None:
+            names["schedule.steps"] = "steps" if self.options.epochs is None else "--epochs: steps"
+        if self.options.warmup_steps is None:
+            names["schedule.warmup_steps"] = "warmup steps"
+        return names
 
     def files(self) -> dict[str, bytes]:
         """Return the names and contents of the files that describe the model next to its checkpoints: sizes and vocabulary."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bertprep.errors import BertprepError
+from bertprep.errors import BertprepError, UsageError
 from bertprep.instances import load_vocabulary
 from bertprep.tasks.glue import TASKS
 from bertprep.weights.hugging_face import save_weights
@@ -101,6 +101,29 @@ def test_each_epoch_is_scored_and_the_best_is_kept(tasks: dict[str, Path], tmp_p
     assert (header["step"], header["test"]) == (16, {"metric": "accuracy", "sequences": 21, "value": 1.0})
     assert header["task"] == {"name": "classification", "of": "mood", "labels": ["neg", "pos"]}
     assert "accuracy" in read_entries(out, "train")[0]
+
+
+def test_a_retry_is_told_to_name_another_folder_and_keeps_its_weights(tasks: dict[str, Path], tmp_path: Path) -> None:
+    """The number of steps is named by the option that it follows from."""
+    options = mood_options(tasks, tmp_path, epochs=1)
+    run(options, outputs=answer_mood(right_from=0))
+    advice = "resume with the same options, or name another --out"
+    for more, expected in (
+        ({"epochs": 4.0}, f"--epochs: steps 8 -> 32, warmup steps 0 -> 3; add --lengthen for .* run, or {advice}"),
+        ({"epochs": None, "learning_rate": 1e-3}, f"--lr 2e-05 -> 0.001, steps 8 -> 24, warmup steps 0 -> 2; {advice}"),
+        ({"epochs": None, "steps": 5, "warmup_steps": 1}, f"--steps 8 -> 5, --warmup-steps 0 -> 1; {advice}"),
+    ):
+        with pytest.raises(UsageError, match=rf"safetensors: was made with other options: {expected}$"):
+            run(replace(options, **more))
+
+
+def test_a_plan_of_few_steps_says_what_raises_low_scores(tasks: dict[str, Path]) -> None:
+    line = f"glue --name mood --workdir {tasks['workdir']} --model {tasks['model']}"
+    assert plan(line).plan()["steps"] == (
+        "6; epochs: 3; these are few: if the scores stay low, give more --epochs and a larger --lr"
+    )
+    assert plan(f"{line} --steps 49").plan()["steps"].endswith("give more --steps and a larger --lr")
+    assert plan(f"{line} --steps 50").plan()["steps"] == "50; epochs: 25"
 
 
 def test_ranks_score_all_rows_together(tasks: dict[str, Path], tmp_path: Path) -> None:
