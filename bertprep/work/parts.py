@@ -18,6 +18,7 @@ from bertprep.options import MAX_NUMBER
 
 Item = TypeVar("Item")
 SLURM, KUBERNETES = "slurm", "kubernetes"
+_NAMED = 4  # more parts are counted
 _FORMS = f"expected I/N, such as 0/400 for the first of 400 parts, or {SLURM}, {KUBERNETES}/N or finish"
 
 
@@ -37,6 +38,22 @@ class Part:
 
     def __str__(self) -> str:
         return f"{self.index}/{self.count}"
+
+
+def name_parts(indexes: Sequence[int], count: int) -> str:
+    """Return the names of some of `count` parts; of many only their number and the first.
+
+    >>> name_parts([1], 2), name_parts([0, 2], 3), name_parts([0, 2, 3], 4)
+    ('part 1/2', 'parts 0/3 and 2/3', 'parts 0/4, 2/4 and 3/4')
+    >>> name_parts(range(1, 16), 16), name_parts(range(1, 16), 400)
+    ('the other 15 parts', '15 other parts, such as 1/400')
+    """
+    names = [f"{index}/{count}" for index in indexes]
+    if len(names) == 1:
+        return f"part {names[0]}"
+    if len(names) <= _NAMED:
+        return f"parts {', '.join(names[:-1])} and {names[-1]}"
+    return f"the other {len(names):,} parts" if len(names) == count - 1 else f"{len(names):,} other parts, such as {names[0]}"
 
 
 class Finish(Enum):

@@ -26,7 +26,7 @@ from bertprep.work.layout import MDS_FORMAT, TEXT, TOKENS
 from bertprep.work.ledger import Entry, Ledger
 from bertprep.work.made import Made
 from bertprep.work.manifest import MDS, TEXT_SHARDS, TOKEN_SHARDS, Manifest
-from bertprep.work.parts import FINISH, Finish, Part
+from bertprep.work.parts import FINISH, Finish, Part, name_parts
 
 FAIL_AFTER = "BERTPREP_FAIL_AFTER"
 """An environment variable for tests: "3 SIGKILL" kills the process right after its third file is finished."""
@@ -150,8 +150,14 @@ class Job:
             reporter.message(f"{maker.label}: nothing to do for part {part}, since there are fewer files than parts")
         else:
             of_part = f" of part {part}" if part else ""
+            thing = maker.things.removesuffix("s")
+            all_exist = (
+                f"the only {thing}{of_part} exists" if all_of_part == 1 else f"all {all_of_part:,} {thing}s{of_part} exist"
+            )
             how = "only sizes were compared; bertprep validate compares checksums"
-            reporter.message(f"{maker.label}: all {all_of_part:,} {maker.things}{of_part} exist already ({how})")
+            if self.is_step:  # each part makes the files of a step that other parts have not made
+                how = "made by another part, or by an earlier run"
+            reporter.message(f"{maker.label}: {all_exist} already ({how})")
         done = 0
         work = partial(_work, maker, self.ledgers)
         with (
@@ -177,8 +183,14 @@ class Job:
                 "finish again, or run the command without --part, which makes all that is missing"
             )
         if missing and isinstance(part, Part) and not self.is_step:
-            others = f"run the other parts, from 0/{part.count} to {part.count - 1}/{part.count}"
-            reporter.message(f"{ledger.folder}: part {part} is done; {count} still missing: {others}")
+            of_ledger = [key for key, each in self.ledgers.items() if each is ledger]
+            indexes = {
+                number % part.count
+                for number, task in enumerate(self.tasks)
+                if not {task.files[key] for key in of_ledger}.isdisjoint(missing)
+            }
+            others = name_parts(sorted(indexes), part.count)
+            reporter.message(f"{ledger.folder}: part {part} is done; {count} still missing: run {others}")
         return manifest, missing
 
 

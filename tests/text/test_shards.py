@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import bertprep
+from bertprep.cli import main
 from bertprep.commands.validate import validate
 from bertprep.config import ShardSettings
 from bertprep.errors import BertprepError, UsageError
@@ -33,6 +34,7 @@ from bertprep.text.ranges import count_shards
 from bertprep.work.manifest import Manifest
 from bertprep.work.run import FAIL_AFTER
 from bertprep.work.text_identity import identify_text
+from tests.corpora import deal
 
 SMALL = {
     shards: {"PIECE_BYTES": 1500, "MAX_RUNS": 3, "MERGED_RUNS": 2, "_WRITE_BYTES": 100},
@@ -459,3 +461,26 @@ def test_more_documents_than_rows_are_cut_by_their_first_bits(tmp_path: Path, mo
     assert sorted("".join(found.values()).split("\n\n")[:-1]) == sorted(texts)
     sizes = [len(text) for text in found.values()]
     assert max(sizes) < 1.5 * min(sizes)
+
+
+def shard_part(part: str, capsys: pytest.CaptureFixture[str], *inputs: Path) -> tuple[int, str]:
+    """Run a part of `bertprep shard` in the current folder, and return its status and what it prints on standard error."""
+    command = ["shard", "--input", *map(str, inputs), "--corpus", "books", "--shards", "4", "--one-document-per-file"]
+    status = main([*command, "--workers", "1", "--part", part])
+    return status, capsys.readouterr().err
+
+
+def test_a_part_names_the_parts_that_are_missing(
+    tmp_path: Path, golden_corpus: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    inputs = deal(golden_corpus, tmp_path / "texts", 20)
+    status, printed = shard_part("1/3", capsys, *inputs)
+    assert status == 0
+    assert "data/sharded/books: part 1/3 is done; 3 of 5 files are still missing: run parts 0/3 and 2/3\n" in printed
+    status, printed = shard_part("0/3", capsys, *inputs)  # whose text part 1/3 has sorted
+    assert "sort books: the only run of part 0/3 exists already (made by another part, or by an earlier run)\n" in printed
+    assert "data/sharded/books: part 0/3 is done; 1 of 5 files is still missing: run part 2/3\n" in printed
+    status, printed = shard_part("2/3", capsys, *inputs)
+    assert status == 0
+    assert "missing" not in printed
