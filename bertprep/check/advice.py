@@ -61,6 +61,8 @@ ADVICE = {
     "padding-share": "choose a smaller --seq, or longer documents; python -m trainer --pack computes less of the padding",
     "unknown-tokens": "remove these files and make them again: with a --vocab of the text's language, "
     "or train one on this text with bertprep vocab",
+    "split-words": "remove these files and make them again: with a larger vocabulary, or one of the text's language, "
+    "or train one on this text with bertprep vocab",
     "vocabulary-case": "make the records again with a vocabulary whose case agrees with --cased",
     "short-documents": "if each file is one document, run bertprep shard again with --one-document-per-file "
     "and another --corpus; else join documents that are parts of one text",
@@ -73,7 +75,8 @@ ADVICE = {
     # manifests
     "file-missing": "run the command that made the data again, or copy the file",
     "file-extra": "remove the file, or move it to another folder",
-    "file-changed": "bertprep validate --remove-damaged removes it; then run the command that made it again",
+    "file-changed": "copy the file again; or remove it with bertprep validate --remove-damaged, and run the command that "
+    "made it",
     "text-changed": "remove the records or tokens, and run the command that made them again",
     "manifest": "make the data again; if you passed --vocab, check that it is the vocabulary of the data",
     "vocabulary": "name the vocabulary of the records with --vocab",
@@ -138,6 +141,7 @@ MEANINGS = {
     "few-predictions": "The limit on predictions leaves many tokens unmasked, so a step of training teaches less.",
     "padding-share": "A model computes padding as it does text, so much of the training time is wasted.",
     "unknown-tokens": "Every [UNK] is a word that the model cannot see. The vocabulary does not fit the text.",
+    "split-words": "The vocabulary lacks most words and splits them into many pieces, from which a model learns less.",
     "vocabulary-case": "Words with capitals become [UNK], or tokens with capitals are never used.",
     "short-documents": "Documents are so short that most records have few tokens, and random second segments.",
     "duplicate-records": "The same records occur again more often than by chance. The model sees them more often than others.",

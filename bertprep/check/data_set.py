@@ -121,7 +121,12 @@ def _check_some(
         for what, found in file.totals.items():
             if found != entry.get(what, found):
                 expected = counted(entry[what], "record" if what == "examples" else what.removesuffix("s"))
-                file.add("manifest", f"{expected}, as {MANIFEST} lists", f"{found:,}")
+                file.add(
+                    "manifest",
+                    f"{expected}, as {MANIFEST} lists",
+                    f"{found:,}",
+                    advice="run the command that made the file again, or copy it again",
+                )
         if checksums:
             for name, listed in file.entries.items():
                 file.findings += folder.check_content(file.folder / name, name, listed, file.checksum)

@@ -21,7 +21,7 @@ from bertprep.check.finding import WARNING, Finding
 from bertprep.check.outcome import Outcome
 from bertprep.config import masks_cut_off
 from bertprep.instances import Vocabulary
-from bertprep.instances.vocabulary import capital_tokens, case_conflict
+from bertprep.instances.vocabulary import MANY_PIECES, capital_tokens, case_conflict
 
 MAX_PADDING = 0.4
 MAX_UNKNOWN = 0.02  # of tokens or labels; a vocabulary of the text gives 0.0002, one of the wrong case 0.05
@@ -140,6 +140,19 @@ def judge_words(outcome: Outcome, vocabulary: Vocabulary, cased: bool | None) ->
             found = f"{tokens:.1%} of the tokens" + ("" if labels is None else f" and {labels:.1%} of the labels")
             expected = f"at most {MAX_UNKNOWN:.0%} [UNK], as with a vocabulary that fits the text"
             yield Finding("unknown-tokens", split or ".", expected, found, level=WARNING, advice=advice)
+    for split, counts in outcome.counts.items():
+        yield from _judge_pieces(counts, vocabulary, split or ".")
+
+
+def _judge_pieces(counts: RecordCounts, vocabulary: Vocabulary, where: str) -> Iterator[Finding]:
+    """Warn by the rule by which `create` warns, if most tokens continue a word, since the vocabulary lacks the words."""
+    total = int(counts.tokens.sum())
+    if len(counts.tokens) != len(vocabulary) or total < _FEW_TOKENS:
+        return
+    share = int(counts.tokens[vocabulary.kinds[1]].sum()) / total
+    if share > MANY_PIECES:
+        expected = f"at most {MANY_PIECES:.0%} of the tokens to continue a word, as ## tokens do"
+        yield Finding("split-words", where, expected, f"{share:.0%}", level=WARNING)
 
 
 def _judge_case(outcome: Outcome, vocabulary: Vocabulary, cased: bool | None) -> Iterator[Finding]:

@@ -70,26 +70,44 @@ def check_content(path: Path, name: str, entry: dict[str, Any], known: Checksum 
 
 
 def check_vocabulary(data_set: DataSet, vocabulary: Vocabulary | None) -> tuple[Vocabulary | None, list[Finding]]:
-    """Return the given vocabulary or the one next to the files, and findings if it is missing or not that of the manifest."""
+    """Return the given vocabulary, or the one next to the files, and findings if it is missing or not that of the manifest.
+
+    A vocabulary that is not that of the manifest is not returned: all that it would be used for would be wrong.
+    """
     if vocabulary is None and data_set.vocabulary is None:
         if data_set.is_unfinished:  # the run copies it there at its end, and `check_manifest` reports that it has not finished
             return None, []
         expected, found = f"a {VOCABULARY} next to the records, or --vocab FILE", "none, so what needs it is not checked"
         return None, [Finding("vocabulary", VOCABULARY, expected, found, level=WARNING)]
-    if vocabulary is None and data_set.vocabulary:
-        try:
-            vocabulary = load_vocabulary(data_set.vocabulary)
-        except BertprepError as error:
-            found = file_that(error, data_set.vocabulary)
-            return None, [Finding("vocabulary", data_set.vocabulary.name, "a BERT vocabulary", found)]
     made_with = sha256_of_vocabulary(data_set.manifest)
-    if vocabulary is None or made_with in (None, vocabulary.sha256):
+    own: Vocabulary | None = None
+    findings: list[Finding] = []
+    if data_set.vocabulary:
+        own, findings = _load_own_vocabulary(data_set.vocabulary, data_set.folder, made_with)
+    if vocabulary is None:
+        return own, findings
+    if made_with not in (None, vocabulary.sha256):
+        advice = "name that one with --vocab, or leave --vocab out if it is next to the records"
+        return None, [_other_vocabulary(vocabulary, data_set.folder, str(made_with), advice)]
+    return vocabulary, [replace(finding, level=WARNING) for finding in findings]
+
+
+def _load_own_vocabulary(path: Path, folder: Path, made_with: str | None) -> tuple[Vocabulary | None, list[Finding]]:
+    try:
+        vocabulary = load_vocabulary(path)
+    except BertprepError as error:
+        return None, [Finding("vocabulary", path.name, "a BERT vocabulary", file_that(error, path))]
+    if made_with in (None, vocabulary.sha256):
         return vocabulary, []
-    path, root = vocabulary.path.absolute(), data_set.folder.absolute()
+    advice = "copy the right one over it, or run the command that made the records again, which writes it"
+    return None, [_other_vocabulary(vocabulary, folder, str(made_with), advice)]
+
+
+def _other_vocabulary(vocabulary: Vocabulary, folder: Path, made_with: str, advice: str) -> Finding:
+    path, root = vocabulary.path.absolute(), folder.absolute()
     name = path.relative_to(root) if path.is_relative_to(root) else path
     expected = f"the vocabulary that the records were made with, sha256 {made_with[:16]}..., as {MANIFEST} lists"
-    advice = "name it with --vocab, or leave --vocab out if it is next to the records"
-    return vocabulary, [Finding("manifest", str(name), expected, f"{vocabulary.sha256[:16]}...", advice=advice)]
+    return Finding("manifest", str(name), expected, f"{vocabulary.sha256[:16]}...", advice=advice)
 
 
 def check_tokenizer(data_set: DataSet) -> list[Finding]:

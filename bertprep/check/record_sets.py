@@ -15,7 +15,7 @@ from bertprep.check.continuations import records_compared
 from bertprep.check.counts import RecordCounts
 from bertprep.check.duplicates import find_duplicates, find_identical_files
 from bertprep.check.expected import expect, fitting_probability
-from bertprep.check.finding import Finding
+from bertprep.check.finding import ERROR, Finding
 from bertprep.check.fit import Origin, judge_padding, judge_predictions
 from bertprep.check.infer import RecordOptions, rules_by_split
 from bertprep.check.outcome import CheckedFile, Checks, Outcome
@@ -25,6 +25,7 @@ from bertprep.check.statistics import judge_file, judge_split
 from bertprep.check.tasks import check_first_ids
 from bertprep.instances import Vocabulary
 from bertprep.work.data_set import DataSet
+from bertprep.work.layout import TEST
 
 
 class Records(Checks):
@@ -63,16 +64,21 @@ class Records(Checks):
         if self._manifest and rules.by_manifest:
             findings += judge_predictions(rules.seq, rules.pred, rules.masked_lm_prob)
         if self._manifest:
-            findings = _advise(findings, "the settings are those of manifest.json; run the command that made the records again")
+            advice = "the settings are those of manifest.json; run the command that made the records again"
+            findings = _advise(findings, "prediction-count", advice)
         elif outcome.counts:
             findings = self._with_fitting_probability(findings)
         if rules.is_pretraining:
-            findings += judge_file_sizes(outcome.files)
+            # a file with an error has its own finding, which explains its size
+            findings += judge_file_sizes(file for file in outcome.files if all(each.level != ERROR for each in file.findings))
             documents = self._origin(self.files).documents
             findings += judge_split_sizes(outcome.files, self._made_with, documents)
         if rules.is_pretraining and not outcome.sampled:
             repeated, outcome.duplicates = find_duplicates(outcome.files)
-            findings += find_identical_files(outcome.files) + repeated
+            identical = find_identical_files(outcome.files)
+            if any(self.files[finding.file] == TEST for finding in identical):
+                repeated = _advise(repeated, "test-in-training", "a file of both splits explains it: see identical-files")
+            findings += identical + repeated
         outcome.findings += findings
 
     def _judge_splits(self, outcome: Outcome) -> list[Finding]:
@@ -99,7 +105,11 @@ class Records(Checks):
             return findings
         rules = next(iter(self._rules.values()))
         fitting = fitting_probability(reduce(add, self._counts.values()), rules)
-        return findings if fitting is None else _advise(findings, f"--masked-lm-prob {fitting:g} would fit all records")
+        return (
+            findings
+            if fitting is None
+            else _advise(findings, "prediction-count", f"--masked-lm-prob {fitting:g} would fit all records")
+        )
 
     def _origin(self, names: Iterable[str]) -> Origin:
         if self._manifest is None:
@@ -107,9 +117,9 @@ class Records(Checks):
         return Origin.of_entries(self._made_with, [self._manifest.files.get(name, {}) for name in names])
 
 
-def _advise(findings: Iterable[Finding], advice: str) -> list[Finding]:
-    """Return the findings, with this advice in those on prediction counts."""
-    return [replace(finding, advice=advice) if finding.code == "prediction-count" else finding for finding in findings]
+def _advise(findings: Iterable[Finding], code: str, advice: str) -> list[Finding]:
+    """Return the findings, with this advice in those of the code."""
+    return [replace(finding, advice=advice) if finding.code == code else finding for finding in findings]
 
 
 def _without_repeats(files: Iterable[CheckedFile], known: set[str]) -> list[Finding]:

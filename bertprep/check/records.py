@@ -26,7 +26,7 @@ from bertprep.errors import BertprepError
 from bertprep.kernels import numbers as kernel
 from bertprep.records import Examples, PretrainingExamples, SquadEvalExamples, SquadExamples
 from bertprep.records.examples import Shape
-from bertprep.tasks.segments import count_tokens
+from bertprep.tasks.segments import text_tokens
 
 _HASH_SEED = 20181011  # arbitrary: another value gives the same results
 _MAX_PAIRS = 1024  # pairs of neighbours compared per file
@@ -170,8 +170,8 @@ def _check_records(file: CheckedFile, scan: RecordScan, rules: RecordRules, samp
             first = of_task.get(new.expected)
             of_task[new.expected] = replace(first, count=first.count + new.count) if first else new
         if not rules.is_pretraining:
-            tokens, unknown = count_tokens(examples, (rules.cls, rules.sep), rules.unk)
-            counts += TokenCounts(tokens=tokens, unknown=unknown)
+            tokens = text_tokens(examples, (rules.cls, rules.sep))
+            counts += TokenCounts(tokens=len(tokens), unknown=int(np.count_nonzero(tokens == rules.unk)))
         if isinstance(examples, (SquadExamples, SquadEvalExamples)):
             unique_ids.append(examples.unique_ids.astype(np.int64))
     file.findings += [*checker.findings(file.name), *of_task.values()]

@@ -106,9 +106,11 @@ class Validate(WithVocabulary, OnExecutor):
             outcomes = [check_data_set(data_set, vocabulary, shown=shown, **how) for data_set in data_sets]
         compare_texts(outcomes)
         if self.remove_damaged:
-            removed = sum(len(remove_damaged(outcome)) for outcome in outcomes)
+            removed = [outcome.folder / name for outcome in outcomes for name in remove_damaged(outcome)]
+            for path in removed:
+                print_message(f"{path}: removed, since its bytes are not those that its manifest lists")
             if removed:
-                print_message(f"{counted(removed, 'file')} {'was' if removed == 1 else 'were'} removed")
+                print_message(f"{counted(len(removed), 'file')} {'was' if len(removed) == 1 else 'were'} removed")
         return outcomes
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from bertprep import kernels
 from bertprep.config import DEFAULT_VARIANT, GlueSettings, RecordFormat, Variant
 from bertprep.instances import Tokenizer, Vocabulary
-from bertprep.instances.vocabulary import unknown_warnings
+from bertprep.instances.vocabulary import fit_warnings
 from bertprep.records.examples import (
     ClassificationExamples,
     Examples,
@@ -27,7 +27,7 @@ from bertprep.tasks import EXAMPLES_PER_FILE
 from bertprep.tasks.glue import GlueTask
 from bertprep.tasks.glue_features import make_examples
 from bertprep.tasks.glue_files import Labels, Row, TextFile, label_ids
-from bertprep.tasks.segments import count_tokens
+from bertprep.tasks.segments import text_tokens
 from bertprep.tasks.squad_features import BLOCK_ROWS, SquadFeatures
 from bertprep.work.layout import TRAINING
 from bertprep.work.ledger import Entry
@@ -126,9 +126,9 @@ class TaskRecordMaker(Maker):
         name = todo[0].argument[0]
         split = self.source.splits[name]
         first = split.make(0, min(_FIRST_EXAMPLES, split.bounds[-1]))
-        tokens, unknown = count_tokens(first, (self.vocabulary.cls, self.vocabulary.sep), self.vocabulary.unk)
+        tokens = text_tokens(first, (self.vocabulary.cls, self.vocabulary.sep))
         advice = "remove the output, then choose the vocabulary of your model with --vocab"
-        yield from unknown_warnings(unknown / max(tokens, 1), self.vocabulary, self.files[name], advice)
+        yield from fit_warnings(tokens, self.vocabulary, self.files[name], advice)
 
     def amounts(self, entries: Sequence[Entry]) -> dict[str, float]:
         return {"records": entries[0]["examples"]}

@@ -38,10 +38,9 @@ class Segments(NamedTuple):
         return self.tokens[positions]
 
 
-def count_tokens(rows: Examples, special: Sequence[int], unk: int) -> tuple[int, int]:
-    """Return how many tokens of text the rows have, without those in `special` such as [CLS], and how many are [UNK]."""
-    is_text = (rows.input_mask > 0) & ~np.isin(rows.input_ids, special)
-    return int(np.count_nonzero(is_text)), int(np.count_nonzero(is_text & (rows.input_ids == unk)))
+def text_tokens(rows: Examples, special: Sequence[int]) -> NDArray[Any]:
+    """Return the tokens (n,) of the text of all rows, without those in `special`, such as [CLS]."""
+    return rows.input_ids[(rows.input_mask > 0) & ~np.isin(rows.input_ids, special)]
 
 
 def lay_out(a: Segments, b: Segments, vocabulary: Vocabulary, seq: int) -> tuple[NDArray[np.int32], ...]:

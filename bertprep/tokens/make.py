@@ -24,7 +24,7 @@ from bertprep.files.paths import HEAD_BYTES, open_head
 from bertprep.instances import Tokenizer, Vocabulary, generate_instances
 from bertprep.instances.generator import GENERATOR
 from bertprep.instances.tokenizer import TokenizedShard
-from bertprep.instances.vocabulary import padding_warnings, unknown_warnings
+from bertprep.instances.vocabulary import fit_warnings, padding_warnings
 from bertprep.records.dataset_info import ledgers_by_format
 from bertprep.records.examples import Shape, kind_made_with
 from bertprep.records.rows import RowMaker
@@ -175,11 +175,10 @@ class ShardMaker(Maker):
             tokens = self._first_tokens(shard)
         except (BertprepError, OSError, ValueError):  # the worker that reads the whole file reports the error
             return
-        unknown = float(np.mean(tokens == self.vocabulary.unk)) if len(tokens) else 0.0
         advice = "remove the output, and name another vocabulary with --vocab, or omit --vocab to train one on this text"
         if shard.tokens:
             advice = "remove the output and the token shards, and run bertprep tokenize with another --vocab"
-        yield from unknown_warnings(unknown, self.vocabulary, shard.path, advice)
+        yield from fit_warnings(tokens, self.vocabulary, shard.path, advice)
 
     def _first_tokens(self, shard: TextShard) -> NDArray[Any]:
         if shard.tokens:

@@ -37,11 +37,13 @@ class CleanSet:
 
     @property
     def warnings(self) -> list[str]:
-        """What is said of limits of predictions, and of texts whose documents are too short for the settings."""
+        """What is found: limits of predictions, documents too short for the settings, and words that are only letters."""
         few = ["few-predictions"] * bool(masks_cut_off(self.settings.seq, self.settings.pred, self.settings.masked_lm_prob))
         if self.text in ("documents of one sentence", "documents of one word") and self.settings.has_pairs:
             is_padded = self.settings.seq == 128 or self.text == "documents of one word"
             return few + (["next-sentence-share", "padding-share"] if is_padded else ["next-sentence-share"])
+        if self.text == "tiny vocabulary":
+            few = [*few, "split-words"]
         return [*few, "padding-share"] if self.text == "sentences of one word" and self.settings == _settings() else few
 
     def __str__(self) -> str:

@@ -16,8 +16,9 @@ from bertprep.check.outcome import CheckedFile, Outcome, verdict
 from bertprep.check.sizes import judge_split_sizes
 from bertprep.cli import main
 from bertprep.config import InstanceSettings
+from bertprep.errors import BertprepWarning
 from bertprep.instances import load_vocabulary
-from bertprep.instances.vocabulary import case_conflict
+from bertprep.instances.vocabulary import SPECIAL_TOKENS, case_conflict
 from bertprep.records import PretrainingExamples
 from bertprep.records.write import write_examples
 from bertprep.work.layout import MANIFEST
@@ -132,6 +133,21 @@ def test_unknown_tokens_are_found(tmp_path: Path) -> None:
         assert outcome.split_rows()[0]["[UNK]"].startswith(finding.found[:3])
 
 
+def test_a_vocabulary_that_splits_nearly_all_words_is_found(golden_corpus: Path, tmp_path: Path) -> None:
+    """It has all letters, so nothing is [UNK]."""
+    characters = sorted({each for each in golden_corpus.read_text(encoding="utf-8").lower() if not each.isspace()})
+    tokens = [*SPECIAL_TOKENS, *characters, *(f"##{each}" for each in characters if each.isalnum())]
+    (vocab := tmp_path / "letters.txt").write_text("\n".join(tokens) + "\n", encoding="utf-8")
+    made = {"inputs": [golden_corpus], "output": tmp_path / "made", "lines_are_sentences": True, "workers": 1}
+    with pytest.warns(
+        BertprepWarning, match=r"7\d% of the first tokens of .* continue a word, as in th ##i ##s: .*letters\.txt"
+    ):
+        bertprep.create(**made, vocab=vocab, formats="tfrecord")
+    found = warnings_of(tmp_path / "made/tfrecord")
+    assert re.fullmatch(r"7\d%", found["split-words"].found)
+    assert str(found["split-words"]).endswith("or train one on this text with bertprep vocab")
+
+
 def test_cased_text_under_an_uncased_vocabulary(golden_corpus: Path, made: Path, tmp_path: Path) -> None:
     """Records of any tool have [UNK] for each word with a capital; of bertprep's the manifest says that they are cased."""
     settings = InstanceSettings(cased=True, dupe=1)
@@ -218,7 +234,7 @@ def test_the_given_vocabulary_replaces_the_folders_own(made: Path, tmp_path: Pat
     for vocab, found in ((None, []), (VOCAB, []), (other, ["manifest"])):
         (outcome,) = bertprep.validate([made / "128"], vocab=vocab, workers=1)
         assert [finding.code for finding in outcome.findings] == found
-        assert outcome.vocabulary == (vocab or made / "128/ofrecord/vocab.txt")
+        assert outcome.vocabulary == (None if found else vocab or made / "128/ofrecord/vocab.txt")
 
 
 def test_the_verdict(made: Path) -> None:
