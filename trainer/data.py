@@ -7,12 +7,12 @@ sha256 and case.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from hashlib import sha256 as sha256_of
 from pathlib import Path
 from typing import Any
 
@@ -99,11 +99,6 @@ class Data:
     def is_packed(self) -> bool:
         """Whether a row of the data has several sequences; `--pack` makes such rows from other data."""
         return isinstance(self.records, TokenRecords) and self.records.is_packed
-
-    @property
-    def traits(self) -> dict[str, Any]:
-        """The properties that all data of a model must share."""
-        return {"vocabulary_sha256": self.vocabulary_sha256, "cased": self.cased, "records of": self.records.kind.title}
 
     def describe(self) -> str:
         """Return the folder, number and shape of the records, as one line of the plan."""
@@ -384,15 +379,28 @@ def check_fits_model(data: Data, model: ModelConfig, name: str) -> None:
             records.limit_ids(model.vocab_size, model.type_vocab_size, labels=classes)
 
 
-def check_vocabulary(weights: Path, data: Data) -> None:
-    """Raise `UsageError` if weights have another vocabulary or tokenizer than the data.
+def check_vocabulary(weights: Path, data: Data) -> str:
+    """Raise `UsageError` if weights have another vocabulary or tokenizer than the data; warn if theirs is unknown.
 
-    A checkpoint has the sha256 of its vocabulary in its header; other weights have the file next to them.
+    A checkpoint has the sha256 of its vocabulary in its header; other weights have the file next to them. Returns the warning,
+    which begins with the folder of the weights, or "".
     """
-    sha256 = read_header(weights).get("vocabulary_sha256") if is_checkpoint(weights) else None
-    is_of_documents = isinstance(data.records, TokenRecords)
-    path = weights.parent / (TOKENIZER if is_of_documents else VOCABULARY)
+    are_documents = isinstance(data.records, TokenRecords)
+    path = weights.parent / (TOKENIZER if are_documents else VOCABULARY)
+    found, sha256 = weights, read_header(weights).get("vocabulary_sha256") if is_checkpoint(weights) else None
     if sha256 is None and path.is_file():
-        sha256 = hashlib.sha256(path.read_bytes()).hexdigest() if is_of_documents else load_vocabulary(path).sha256
-        weights = path
-    agree([(data.folders[0], data.traits), (weights, {"vocabulary_sha256": sha256})])
+        found, sha256 = path, sha256_of(path.read_bytes()).hexdigest() if are_documents else load_vocabulary(path).sha256
+    expected = data.vocabulary_sha256
+    if expected is None or sha256 == expected:
+        return ""
+    if sha256 is None:
+        what = "tokenizer" if are_documents else "vocabulary"
+        return (
+            f"{weights.parent}: has no {path.name}, so its {what} cannot be compared with that of {data.folders[0]}; make sure "
+            f"that they are the same, and copy the model's {path.name} there"
+        )
+    option = f"--{'tokenizer' if are_documents else 'vocab'} {path if path.is_file() else path.name}"
+    raise UsageError(
+        f"{found}: has vocabulary sha256 {sha256[:16]}, but {data.folders[0]} has {expected[:16]}; make the data with the "
+        f"vocabulary of the model, by {option}, or name weights with that of the data"
+    )

@@ -24,7 +24,7 @@ from bertprep.files.paths import local_path, path_arg
 from bertprep.options import Settings, add_options, option, read_options
 from bertprep.progress import Reporter, print_message
 from bertprep.records.records import Records
-from bertprep.terminal import print_results
+from bertprep.terminal import print_results, warn
 from bertprep.work.choose import find_records, find_training_tokens
 from bertprep.work.data_set import DataSet
 from bertprep.work.find import find_data_sets
@@ -105,7 +105,7 @@ def run(namespace: argparse.Namespace) -> int:
         settings, why = choose_engine(settings, packed=data.is_packed)
         check_engine(settings, packed=data.is_packed)
         _check_task(file, task, data.folders[0])
-        check_vocabulary(file, data)
+        warning = check_vocabulary(file, data)
         model = model_of(file) if options.model is None else ModelConfig.load(options.model)
         for split in splits:
             check_fits_model(split.data, model, options.model or str(file))
@@ -120,6 +120,8 @@ def run(namespace: argparse.Namespace) -> int:
         engine.build(model, OptimizerSettings(), seed=0, task=task)
         engine.restore(weights)
         if engine.is_first:
+            if warning:
+                warn(warning)
             print_message(
                 f"{file}: {task.describe()} on {engine.device_name}, engine {settings.engine}{f': {why}' if why else ''}"
             )

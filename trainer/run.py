@@ -25,7 +25,7 @@ from bertprep.files.outputs import check_output, marked_by
 from bertprep.instances.tokenizer_files import TOKENIZER_CONFIG
 from bertprep.progress import print_message
 from bertprep.records.records import Records
-from bertprep.terminal import counted
+from bertprep.terminal import counted, warn
 from bertprep.tokens.live import LiveExamples
 from bertprep.work.layout import MODELS, TOKENIZER, VOCABULARY
 from trainer import checkpoint
@@ -328,8 +328,7 @@ def prepare(
     """
     init = resolve_weights(options.init, options.workdir) if options.init else None
     data = open_data(options, examples, opened)
-    if init:
-        check_vocabulary(init, data)
+    warning = check_vocabulary(init, data) if init else ""
     packs = isinstance(options, PretrainOptions) and options.pack
     if packs and data.is_packed:
         raise UsageError(f"--pack: the rows of {data.folders[0]} are packed already; leave it out")
@@ -355,6 +354,8 @@ def prepare(
         opened.enter_context(locked(run.out))
         engine_line = f"{settings.engine}: {why_engine}" if why_engine else settings.engine
         _show({**run.plan(), "engine": engine_line})
+        if warning:
+            warn(f"--init {warning}")
     engine = engine or open_engine(settings)
     take_saved_precision(run, settings, engine)
     _show_devices(engine)

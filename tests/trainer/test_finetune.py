@@ -1,6 +1,7 @@
 """Fine-tuning: defaults of each task, a score after each epoch, the best checkpoint, and predictions."""
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from bertprep.instances import load_vocabulary
 from bertprep.tasks.glue import TASKS
 from bertprep.weights.hugging_face import save_weights
 from bertprep.work.choose import find_records
-from tests.trainer.numpy_engine import NumPyEngine, at_step, make_ranks, plan, read_entries, run, run_ranks
+from tests.trainer.numpy_engine import NumPyEngine, at_step, make_ranks, plan, read_entries, run, run_command, run_ranks
 from tests.trainer.small_data import make_moods, make_squad
 from tests.trainer.small_runs import MODEL, VOCABULARY
 from trainer.checkpoint import BEST, read_header
@@ -59,6 +60,27 @@ def test_weights_are_named_by_the_id_of_their_download(tasks: dict[str, Path], t
     assert (undropped.init, undropped.model) == (folder / "model.safetensors", MODEL.without_dropout())
     assert "no dropout" in undropped.plan()["model"]
     assert found.out == tmp_path / "models" / "squad_v1.1_small-bert"
+
+
+@pytest.mark.parametrize("command", ["glue", "evaluate"])
+def test_weights_without_a_vocabulary_get_a_warning(
+    command: str, tasks: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "weights"
+    folder.mkdir()
+    save_weights(folder / "model.safetensors", initial_values(MODEL, seed=1, task=task_of_records(find_records(tasks["mood"]))))
+    (folder / "config.json").write_text(MODEL.to_json())
+    words = [command, "--init", folder, "--data", tasks["mood"], "--out", tmp_path / "out", "--engine", "tensorflow"]
+    expected = f"{folder}: has no vocab.txt, so its vocabulary cannot be compared with that of {tasks['mood']}; "
+    warnings = []
+    for _ in range(2):
+        assert run_command(*words, outputs=answer_mood(right_from=0)) == 0
+        warnings.append([line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")])
+        (folder / "vocab.txt").write_bytes(VOCABULARY.read_bytes())
+        shutil.rmtree(tmp_path / "out")
+    [[warning], second] = warnings
+    assert warning.startswith(f"warning: --init {expected}" if command == "glue" else f"warning: {expected}")
+    assert second == []
 
 
 def test_the_task_of_records_and_of_checkpoints_is_the_same(tasks: dict[str, Path]) -> None:
