@@ -67,8 +67,8 @@ ADVICE = {
     "short-documents": "if each file is one document, run bertprep shard again with --one-document-per-file "
     "and another --corpus; else join documents that are parts of one text",
     "duplicate-records": "remove repeated files or documents from the text, and give each shard a seed of its own",
-    "test-in-training": "remove the test text from the training text and make both splits again",
-    "test-text-in-training": "remove the test text, or texts that nearly repeat it, from the training text and make both again",
+    "test-in-training": "remove the test text from the training text, and make both splits again",
+    "test-text-in-training": "remove test text, or what nearly repeats it, from the training text, and make both splits again",
     "repeated-texts": "remove one of the two files, or the repeated text, and make the records again",
     "identical-files": "remove one of the two files",
     "split-sizes": "choose a smaller --test-fraction, or find what training has lost; the folders may be swapped",

@@ -31,11 +31,11 @@ class RecordOptions:
     masked_lm_prob: float = DEFAULT_MASKED_LM_PROB
     whole_word: bool = False
     sample: int | None = None
-    pred: int | None = None  # of Arrow and Parquet files that do not tell their maximum number of predictions
+    pred: int | None = None  # of Arrow and Parquet files that do not state their maximum number of predictions
 
 
 class _First(NamedTuple):
-    """Some records of one of the first files of a split. Columnar files (Arrow, Parquet) may not tell their pred."""
+    """Some records of one of the first files of a split. Columnar files (Arrow, Parquet) may not state their pred."""
 
     split: str
     examples: Examples

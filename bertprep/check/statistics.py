@@ -176,7 +176,7 @@ def _label_tests(counts: RecordCounts, rules: RecordRules) -> Iterator[_Test]:
 
 
 def _next_sentence_tests(counts: RecordCounts, uses: int | None) -> Iterator[_Test]:
-    """Test whether B follows A in at most half of the records, but in as many as it must follow in (`next_draws`)."""
+    """Test whether B follows A in at most half of all records, and in at least half of those that drew it (`next_draws`)."""
     follows, random = map(int, counts.next_sentence)
     records, drawn = follows + random, next_draws(counts, uses)
     code, found = "next-sentence-share", f"{random / max(records, 1):.1%} of {records:,}"

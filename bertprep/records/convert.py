@@ -132,7 +132,7 @@ def conversion_job(data_set: DataSet, sources: Sequence[IdentifiedFile], target:
 def convert_file(data_set: DataSet, source: IdentifiedFile, target: Path, conversion: Conversion) -> Entry:
     """Convert one file to the file `target`, and return its entry for a manifest.
 
-    Raises `UsageError` if `target` exists with other bytes; it is kept, since nothing tells who made it.
+    Raises `UsageError` if `target` exists with other bytes; it is kept, since nothing shows who made it.
     """
     check_pick(source.path, conversion.pick, source.shape)
     (spans,) = assign([source], None, conversion.pick)

@@ -72,7 +72,7 @@ class Articles:
 def read_dump(file: BinaryIO, name: str) -> tuple[SiteInfo, Articles]:
     """Return the namespaces and the articles of the export in `file`, which error messages call `name`.
 
-    Raises `BertprepError` if it is no export. A truncated one raises it while the articles are iterated.
+    Raises `BertprepError` if it is not an export. A truncated one raises it while the articles are iterated.
     """
     elements = _parse(file, name)
     _, root = next(elements)

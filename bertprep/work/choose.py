@@ -35,7 +35,7 @@ def find_records(path: Path, prefer: Sequence[str] = ()) -> DataSet:
 
 
 def _describe(data_set: DataSet) -> str:
-    """Return for an error what a data set that is not records is, and what reads it."""
+    """Return, for an error, the kind of a data set that has no records, and what can read it."""
     if data_set.has_documents:
         return (
             f"{TOKEN_SHARDS} of whole documents, expected records; bertprep.TokenDataset and the trainer read these as they "

@@ -106,7 +106,7 @@ def read_schema(path: Path) -> pa.Schema:
 
 
 def open_arrow(source: pa.NativeFile) -> Any:
-    """Open `source` as an Arrow file or, if it is none, as an Arrow stream."""
+    """Open `source` as an Arrow file or, if it is not one, as an Arrow stream."""
     import pyarrow as pa
 
     is_file = source.read(len(ARROW_FILE_MAGIC)) == ARROW_FILE_MAGIC

@@ -1,6 +1,6 @@
-"""Says what to do about an unfinished folder: wait for the process that is making it, or which command finishes it.
+"""Says what to do about an unfinished folder: wait for the process that is making it, or run a command that finishes it.
 
-The command is derived from the ledger, the names of the folders and the vocabularies of the workspace. What the user read with
+The command is derived from the ledger, the names of the folders and the vocabularies of the workspace. What the user gave to
 --input or --dataset is not recorded, and a vocabulary may be anywhere; then only the name of the command is known.
 """
 
@@ -85,7 +85,7 @@ def _settings_in(settings: type[AnySettings], made_with: dict[str, Any]) -> AnyS
 
 
 def _format_option(workspace: Workspace, folder: Path) -> list[str]:
-    """Return the --format for all record formats that were begun with these settings; nothing for the default."""
+    """Return --format with all record formats that were begun with these settings; nothing if these are the default."""
     begun = [each for each in RECORD_FORMATS if is_started(workspace.records(each, folder.parent.name, folder.name))]
     return [] if set(begun) == set(DEFAULT_FORMATS) else ["--format", ",".join(begun)]
 
