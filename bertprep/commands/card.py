@@ -16,6 +16,7 @@ from bertprep.records.columns import COLUMNS
 from bertprep.records.examples import MaskedExamples, PretrainingExamples, Shape
 from bertprep.sources.corpora import BOOKS, language_of, parts_of
 from bertprep.sources.sample import SAMPLE
+from bertprep.terminal import near, warn
 from bertprep.work.layout import DEV, DEV_MISMATCHED, SPLIT_NAMES, SUBMISSION, SUBMISSION_MISMATCHED, TRAINING, split_order
 from bertprep.work.manifest import RECORDS, Manifest
 
@@ -25,6 +26,14 @@ HUB_SPLITS = {
 }  # fmt: skip
 """The names on the Hub of splits whose folders have other names; the Hub's own data sets of these tasks have the same names."""
 
+LICENCES = (
+    "afl-3.0", "agpl-3.0", "apache-2.0", "artistic-2.0", "bsd", "bsd-2-clause", "bsd-3-clause", "c-uda", "cc", "cc-by-2.0",
+    "cc-by-2.5", "cc-by-3.0", "cc-by-4.0", "cc-by-nc-2.0", "cc-by-nc-3.0", "cc-by-nc-4.0", "cc-by-nc-nd-3.0", "cc-by-nc-nd-4.0",
+    "cc-by-nc-sa-2.0", "cc-by-nc-sa-3.0", "cc-by-nc-sa-4.0", "cc-by-nd-4.0", "cc-by-sa-3.0", "cc-by-sa-4.0", "cc0-1.0",
+    "cdla-permissive-1.0", "cdla-permissive-2.0", "cdla-sharing-1.0", "etalab-2.0", "gfdl", "gpl", "gpl-2.0", "gpl-3.0", "lgpl",
+    "lgpl-2.1", "lgpl-3.0", "mit", "mpl-2.0", "odbl", "odc-by", "openrail", "other", "pddl", UNKNOWN, "unlicense",
+)  # fmt: skip
+"""The Hub's ids of licences that texts often have. huggingface_hub has no list of them, and the Hub has more."""
 _PUBLIC_DOMAIN = "public-domain"
 _TASKS = {RECORDS: "fill-mask", SQUAD: "question-answering", NER: "token-classification"}
 _TEXT = "text-classification"
@@ -139,6 +148,16 @@ def _metadata(pushed: PushedSet) -> dict[str, Any]:
             for name, splits in zip(names, groups.values(), strict=True)
         ],
     }
+
+
+def warn_of_licence(given: str | None) -> None:
+    """Warn if a licence that the user named is not one of the usual ones: the Hub may not know it."""
+    from huggingface_hub import constants
+
+    if given is not None and given not in LICENCES:
+        meant = near(given, [licence for licence in LICENCES if licence.startswith(given)] or LICENCES)
+        page = f"{constants.ENDPOINT}/docs/hub/repositories-licenses"
+        warn(f"--license {given}: is not one of the usual ids of licences{meant or ','} see {page}")
 
 
 def licences_of(corpus: str, given: str | None = None) -> list[str]:

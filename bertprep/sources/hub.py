@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
+from http import HTTPStatus
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -341,10 +342,19 @@ class Published:
 
 
 def check_token(hub: Hub, page: str) -> None:
-    """Raise `BertprepError` if there is no token or if it has no write access, before any work is done."""
+    """Raise `BertprepError` if there is no token, if the Hub does not know it, or if it has no write access."""
     if get_token() is None:
-        raise BertprepError(f"{page}: a push needs a token; run hf auth login, or set HF_TOKEN to a token with write access")
-    account = retry(f"{constants.ENDPOINT}/api/whoami-v2", hub.api.whoami, reporter=hub.reporter)
+        raise RequestError(f"{page}: a push needs a token; run hf auth login, or set HF_TOKEN to a token with write access")
+    try:
+        account = retry(f"{constants.ENDPOINT}/api/whoami-v2", hub.api.whoami, tries=TRIES_TO_LIST, reporter=hub.reporter)
+    except RequestError as error:
+        if error.status != HTTPStatus.UNAUTHORIZED:
+            raise
+        raise RequestError(
+            f"{page}: {constants.ENDPOINT} does not know the token of HF_TOKEN or hf auth login; create one with write access "
+            f"at {constants.ENDPOINT}/settings/tokens",
+            status=error.status,
+        ) from error
     if account.get("auth", {}).get("accessToken", {}).get("role") == "read":
         raise BertprepError(
             f"{page}: the token of {account.get('name')} has read access only; create one with write access at "

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -19,7 +20,7 @@ from huggingface_hub import constants
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 
 import bertprep
-from bertprep import BertprepError, InstanceSettings, UsageError
+from bertprep import BertprepError, BertprepWarning, InstanceSettings, UsageError
 from bertprep.cli import main
 from bertprep.commands.push import Pushed
 from bertprep.config import SquadSettings
@@ -149,22 +150,98 @@ def test_what_is_pushed_comes_back(hub: HubServer, made: Path, tmp_path: Path, g
 def test_a_dry_run_prints_what_would_be_sent_and_only_reads(
     hub: HubServer, records: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def run_dry() -> str:
+    def run_dry() -> list[str]:
         before = len(hub.asked)
         assert main(["push", str(records), NAME, "--dry-run"]) == 0
         assert {asked.method for asked in hub.asked[before:]} <= {"GET", "HEAD"}
-        return capsys.readouterr().out.splitlines()[-1]
+        return capsys.readouterr().out.splitlines()
 
     address = f"{hub.url}/{REPOSITORY}"
-    assert run_dry() == f"a dry run: 8 files would be sent, 0 deleted: {address}; nothing was sent"
+    printed = run_dry()
+    assert printed[-1] == f"a dry run: 8 files would be sent, 0 deleted: {address}; nothing was sent"
     assert REPOSITORY not in hub.repositories
     bertprep.push(records, NAME)
+    pushed = {name: content for name, content in files_on(hub).items() if name != ".gitattributes"}
+    assert dict(line.split() for line in printed if line.startswith(tuple(pushed)) and len(line.split()) == 2) == {
+        name: f"{len(content):,}" for name, content in pushed.items()
+    }
+    assert pushed["README.md"].decode().strip() in "\n".join(printed)
     commits = len(hub.uploads.commits)
-    assert run_dry() == f"a dry run: 0 files would be sent, 0 deleted: {address}; nothing was sent"
-    pushed = bertprep.push(records, NAME, license="cc0-1.0", dry_run=True)
-    assert (pushed.changed, pushed.commit) == (["README.md"], None)
-    assert "no commit, a dry run" in repr(pushed)
+    assert run_dry()[-1] == f"a dry run: 0 files would be sent, 0 deleted: {address}; nothing was sent"
+    assert main(["push", str(records), NAME, "--dry-run", "--license", "cc0-1.0"]) == 0
+    *_, changed, last = capsys.readouterr().out.splitlines()
+    assert changed == "would be sent: README.md"
+    assert last == f"a dry run: 1 file would be sent, 0 deleted: {address}; nothing was sent"
+    dry = bertprep.push(records, NAME, license="cc0-1.0", dry_run=True)
+    assert (dry.changed, dry.commit, dry.not_compared) == (["README.md"], None, "")
+    assert "no commit, a dry run" in repr(dry)
     assert len(hub.uploads.commits) == commits
+
+
+NOT_COMPARED: dict[str, tuple[Callable[[HubServer, pytest.MonkeyPatch], Any], str]] = {
+    "no token": (lambda _, environment: environment.delenv("HF_TOKEN"), "a push needs a token; run hf auth login"),
+    "wrong token": (lambda _, environment: environment.setenv("HF_TOKEN", "hf_no"), "does not know the token of HF_TOKEN"),
+    "offline": (
+        lambda _, environment: environment.setattr(constants, "HF_HUB_OFFLINE", True),
+        "HF_HUB_OFFLINE forbids any request",
+    ),
+    "no network": (
+        lambda _, environment: environment.setattr(constants, "ENDPOINT", "http://127.0.0.1:9"),
+        "no answer .* retries exhausted",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NOT_COMPARED)
+def test_a_dry_run_needs_no_hub(
+    case: str, hub: HubServer, records: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prepare, says = NOT_COMPARED[case]
+    prepare(hub, monkeypatch)
+    assert main(["push", str(records), NAME, "--dry-run"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0].split() == ["format", "split", "files", "documents", "records", "MB"]
+    assert "# mine: BERT pretraining records of 32 tokens" in printed  # of the card
+    assert re.match(f"the repository was not compared: .*{says}", printed[-2])
+    assert re.match("a dry run: 8 files would be sent, or fewer if the repository has some of them: ", printed[-1])
+    change_a_record(records)
+    assert main(["push", str(records), NAME, "--dry-run"]) == 1
+    assert "cannot be pushed: error: id-range: " in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("hub")
+def test_test_records_that_are_in_training_are_not_pushed(records: Path, tmp_path: Path) -> None:
+    (records / MANIFEST).unlink()
+    [training, *_] = sorted((records / "train").iterdir())
+    shutil.copyfile(training, records / TEST_FILE)
+    [outcome] = bertprep.validate([records])
+    assert outcome.errors
+    for dry_run in (True, False):
+        with pytest.raises(
+            BertprepError, match=r"mine: cannot be pushed: error: (test-in-training|identical-files): .* and \d+ more"
+        ):
+            bertprep.push(records, NAME, workdir=tmp_path / "data", dry_run=dry_run)
+    assert not (tmp_path / "data").exists()  # nothing was converted in vain
+
+
+@pytest.mark.usefixtures("hub")
+def test_a_copy_that_has_changed_since_it_was_converted_is_not_pushed(made: Path, tmp_path: Path) -> None:
+    workdir = Path(shutil.copytree(made, tmp_path / "data"))
+    [records] = (workdir / "tfrecord").glob("*/mine")
+    assert bertprep.push(records, NAME, dry_run=True).changed
+    [copy] = (workdir / "parquet").rglob("mine_test_00000.parquet")
+    copy.write_bytes(copy.read_bytes()[::-1])
+    with pytest.raises(BertprepError, match=f"{copy.parents[1]}: cannot be pushed: error: file-changed: test/mine_test_00000"):
+        bertprep.push(records, NAME, dry_run=True)
+
+
+@pytest.mark.usefixtures("hub")
+def test_a_licence_that_the_hub_may_not_know_is_a_warning(records: Path) -> None:
+    with pytest.warns(BertprepWarning, match="--license cc-by-4: is not one of the usual ids .*, did you mean cc-by-4.0?"):
+        bertprep.push(records, NAME, license="cc-by-4", dry_run=True)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "--license")
+        bertprep.push(records, NAME, license="cc-by-4.0", dry_run=True)
 
 
 @pytest.mark.slow
@@ -294,9 +371,9 @@ REFUSED: dict[str, tuple[Callable[[Case], Any], str]] = {
     "without vocabulary": (lambda it: (it.records / "vocab.txt").unlink(), "has no vocab.txt, without which nobody can"),
     "other vocabulary": (
         lambda it: (it.records / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n"),
-        "the vocabulary the records were made with",
+        "the vocabulary that the records were made with",
     ),
-    "wrong records": (lambda it: change_a_record(it.records), "cannot be pushed: .* bertprep validate lists"),
+    "wrong records": (lambda it: change_a_record(it.records), "cannot be pushed: .* bertprep validate .* lists all"),
     "no Hub": (lambda it: it.hub.answers.update({"/api/whoami-v2": lambda _: Answer(b"<html>hello")}), "check the address"),
 }  # fmt: skip
 
