@@ -57,6 +57,11 @@ TASKS = SQUAD, GLUE, NER = ("squad", "glue", "ner")
 SQUAD_VERSIONS = ("1.1", "2.0")
 
 
+def is_language(code: str) -> bool:
+    """Return whether a code has the form of a language of Wikipedia."""
+    return re.fullmatch("([a-z]{2,3}|simple)(-[a-z]+)*", code) is not None
+
+
 @dataclass(frozen=True, kw_only=True)
 class ShardSettings(Settings):
     """The settings for making text shards of a corpus."""
@@ -72,13 +77,14 @@ class ShardSettings(Settings):
     splitter: str = option("sentencex", "sentence splitter: sentencex's rules, or one sentence per line", choices=SPLITTERS)
     language: str | None = option(
         None, "language code of the text, such as de: selects the Wikipedia to read and the rules of the sentence splitter "
-        "(English rules if sentencex lacks the language; default: the language of the Wikipedia, else en)", metavar="CODE",
+        "(English rules if sentencex lacks the language; default: the language of the Wikipedia or the dump, else en)",
+        metavar="CODE",
     )  # fmt: skip
     keep_duplicates: bool = option(False, "keep documents with the same text as an earlier one")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.language is not None and not re.fullmatch("([a-z]{2,3}|simple)(-[a-z]+)*", self.language):
+        if self.language is not None and not is_language(self.language):
             raise UsageError(f"--language {self.language}: must be a code such as en, de or zh")
 
 

@@ -68,8 +68,8 @@ class Download(Where):
             positional=True,
         ),
     )
-    language: str = option(
-        "en", "language of the Wikipedia", metavar="CODE",
+    language: str | None = option(
+        None, "language of the Wikipedia (default: that of --from-dump, else en)", metavar="CODE",
         pattern="[a-z]+(-[a-z]+)*", words="the code of a Wikipedia, such as en, de or zh-yue",
     )  # fmt: skip
     date: str = option(

@@ -14,7 +14,7 @@ from bertprep.errors import UsageError
 from bertprep.options import narrowed
 from bertprep.sources.corpora import GIVEN, language_of, name_corpus, name_data_set, parts_of
 from bertprep.sources.sample import SAMPLE, write_sample
-from bertprep.terminal import counted, print_results
+from bertprep.terminal import counted, print_results, warn
 from bertprep.work.layout import MANIFEST, SPLITS, TEST, TRAINING, Workspace
 
 if TYPE_CHECKING:
@@ -62,8 +62,6 @@ class Shard(ShardSettings, DocumentRequest):
 
         started = time.monotonic()
         workspace, corpus = self.workspace, self._name_corpus()
-        language = self.language or language_of(corpus)
-        settings = replace(narrowed(ShardSettings, self), language=language)
         workers = self.start_workers(shared=workspace.root)
         folder = workspace.sharded(corpus)
         exists = (folder / MANIFEST).exists()
@@ -71,6 +69,8 @@ class Shard(ShardSettings, DocumentRequest):
             others = "" if self.is_given else ", or your own text with --input"
             self.reporter.message(f"shard: using the corpus {corpus} (choose another with --corpus{others})")
         sources = find_given(self) if self.is_given else _downloaded(workspace, corpus)
+        language = _find_language(self.language or language_of(corpus), sources)
+        settings = replace(narrowed(ShardSettings, self), language=language)
         if self.is_given and settings.splitter != BY_LINES:
             check_documents(self, sources, folder, language or "en")
         made = shard_corpus(folder, sources, settings, part=self.read_part(), workers=workers, reporter=self.reporter)
@@ -129,6 +129,24 @@ def _describe_empty(count: int, made_with: Mapping[str, Any]) -> str:
         return f"{counted(count, 'article')} dropped: {cleaned}"
     or_cleaned = f"; or, if they are articles of a dump, {cleaned}" if True in are_articles else ""
     return f"{counted(count, 'document')} dropped: without letters or digits{or_cleaned}"
+
+
+def _find_language(given: str | None, sources: Sequence[Source]) -> str | None:
+    """Return the language `given`, else that of the dumps among the sources; None if there is none, or if they differ.
+
+    Warns where dumps differ from each other or from `given`.
+    """
+    from bertprep.sources.dump import choose_language
+
+    chosen: dict[str | None, str] = {}
+    for source in sources:
+        if codes := source.languages():
+            chosen.setdefault(choose_language(given, codes, source.location), source.location)
+    if len(chosen) > 1:
+        dumps = ", ".join(f"{location} has {language}" for language, location in chosen.items())
+        warn(f"--input: has dumps of several languages ({dumps}), and English rules are used; shard each language by itself")
+        return None
+    return given or next(iter(chosen), None)
 
 
 def _downloaded(workspace: Workspace, corpus: str) -> Sequence[Source]:

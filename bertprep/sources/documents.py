@@ -78,6 +78,15 @@ class Source:
         words = {} if self.words is None else {"words": self.words}
         return {**known, "reader": self.reader, "field": self.field, **words, **rules}
 
+    def languages(self) -> list[str]:
+        """Return the codes that a dump has for its language, its xml:lang first; [] for any other source."""
+        if self.reader != DUMP:
+            return []
+        from bertprep.sources.dump import read_languages
+
+        with open_stream(self.location) as file:
+            return read_languages(file, self.location)
+
     def documents(self) -> Iterable[str]:
         """Yield all documents, empty ones too. They are unchanged, except that BookCorpus is joined and Wikipedia cleaned."""
         return _bounded(READERS[self.reader](self), self)

@@ -18,6 +18,8 @@ from bertprep.instances.tokenizer_files import TOKENIZER_FILES
 from bertprep.sources import catalogue
 from bertprep.sources.catalogue import DEFAULT_MODEL, MODELS, NAMES, WIKIPEDIA_DATE, HubFiles, is_repository
 from bertprep.sources.corpora import BOOKS, wiki
+from bertprep.sources.documents import DUMP, Source
+from bertprep.sources.dump import choose_language, language_in_name
 from bertprep.sources.hub import Hub, list_paths, page_of, remote_file, source_of
 from bertprep.sources.listing import Listing, RemoteFile
 from bertprep.sources.readers import is_web
@@ -61,7 +63,7 @@ class Request:
     """A request to download, checked when built. `names` are from `NAMES`, or "all", or "dataset" followed by OWNER/NAME."""
 
     names: tuple[str, ...]
-    language: str = ENGLISH
+    language: str | None = None
     date: str = WIKIPEDIA_DATE
     from_dump: str | None = None
     from_files: Path | None = None
@@ -82,7 +84,7 @@ class Request:
         if not self.names:
             raise UsageError(f"expected the name of a download; choose from {', '.join(NAMES)}, or {ALL}")
         for option, is_given, *names in (
-            ("--language", self.language != ENGLISH, "wikipedia"),
+            ("--language", self.language not in (None, ENGLISH), "wikipedia"),
             ("--date", self.date != WIKIPEDIA_DATE, "wikipedia"),
             ("--from-dump", self.from_dump is not None, "wikipedia"),
             ("--from-files", self.from_files is not None, "bookcorpus"),
@@ -134,16 +136,23 @@ def _linked(name: str, folder: Path, option: str, source: dict[str, Any], *files
 
 
 def _wikipedia(request: Request, workspace: Workspace) -> Iterator[Download]:
-    folder, dump = workspace.download(wiki(request.language)), request.from_dump
+    dump = request.from_dump
     if dump is None:
-        yield _from_hub("wikipedia", folder, catalogue.wikipedia(request.language, request.date))
+        language = request.language or ENGLISH
+        yield _from_hub("wikipedia", workspace.download(wiki(language)), catalogue.wikipedia(language, request.date))
     elif is_web(dump):
-        name_in_url(dump)
+        named = language_in_name(name_in_url(dump))  # its content is not here yet
+        folder = workspace.download(wiki(choose_language(request.language, [named] if named else [], dump) or ENGLISH))
         yield Download("wikipedia", folder, {"dump": dump}, lambda hub: list_url(dump, reporter=hub.reporter), fixed=False)
     else:
         path = as_local_path("--from-dump", dump).absolute()
         if not path.is_file():
             raise UsageError(f"--from-dump {dump}: is not a file; give a pages-articles dump, or the http(s) address of one")
+        try:
+            found = Source(str(path), DUMP, {}).languages()
+        except BertprepError:  # shard reports a corrupt dump, which may be replaced until then
+            found = []
+        folder = workspace.download(wiki(choose_language(request.language, found, dump) or ENGLISH))
         yield _linked("wikipedia", folder, f"--from-dump {dump}", {"dump": str(path)}, path)
 
 

@@ -6,17 +6,21 @@ is not a redirect.
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO
 from xml.etree.ElementTree import Element, ParseError, iterparse
 
+from bertprep.config import is_language
 from bertprep.errors import BertprepError, quoted
+from bertprep.terminal import warn
 
 _ADVICE = "give a pages-articles.xml, plain or compressed with bzip2, gzip or zstd"
 _MEDIA, _FILE, _CATEGORY = "-2", "6", "14"  # namespaces, the same on every wiki
 SKIPPED = REDIRECTS, NO_ARTICLES, WITHOUT_TEXT = "skipped_redirects", "skipped_pages", "skipped_without_text"
 """Why a page was skipped; manifests use these keys."""
+_XML_LANG = "{http://www.w3.org/XML/1998/namespace}lang"
+_WIKI = re.compile(r"([a-z]+(?:_[a-z]+)*)wiki(?:[-.].*)?")  # a dbname, or the name of a file of a Wikipedia's dump
 _REDIRECT = re.compile(r"\s*#\s*[^\W\d_]+\s*:?\s*\[\[")  # the word is localized: #REDIRECT, #WEITERLEITUNG, #重定向
 
 
@@ -88,6 +92,41 @@ def read_dump(file: BinaryIO, name: str) -> tuple[SiteInfo, Articles]:
     files = SiteInfo.file_namespaces | {each for each, key in names.items() if key in (_MEDIA, _FILE)}
     categories = SiteInfo.category_namespaces | {each for each, key in names.items() if key == _CATEGORY}
     return SiteInfo(files, categories), Articles(elements, root, {each for each, key in names.items() if key != "0"})
+
+
+def read_languages(file: BinaryIO, name: str) -> list[str]:
+    """Return the codes that a dump has for its language, its xml:lang before that in its dbname; [] if it has none.
+
+    They may differ, such as en and simple, or gsw and als. Only the head of the file is read. Raises `BertprepError` if it is
+    no export.
+    """
+    codes = []
+    for event, element in _parse(file, name):
+        if event == "start" and _tag(element) == "mediawiki":
+            codes.append(element.get(_XML_LANG, "").lower())
+        if event == "end" and _tag(element) == "dbname":
+            codes.append(language_in_name(element.text or ""))
+        if _tag(element) in ("siteinfo", "page") and event == ("end" if _tag(element) == "siteinfo" else "start"):
+            break
+    return list(dict.fromkeys(code for code in codes if is_language(code)))
+
+
+def language_in_name(name: str) -> str:
+    """Return the language in the name of a Wikipedia, or of a file of its dump, or "".
+
+    >>> language_in_name("dewiki-20261101-pages-articles.xml.bz2"), language_in_name("commonswiki")
+    ('de', '')
+    """
+    match = _WIKI.fullmatch(name)
+    code = match[1].replace("_", "-") if match else ""
+    return code if is_language(code) else ""  # commons and meta are none
+
+
+def choose_language(given: str | None, found: Sequence[str], dump: str) -> str | None:
+    """Return the language `given`, else the first of a dump's codes, else None; warn if `given` is none of these codes."""
+    if given is not None and found and given not in found:
+        warn(f"{dump}: names {found[0]} as its language, but {given} is used, from --language or the name of the corpus")
+    return given or next(iter(found), None)
 
 
 def _parse(file: BinaryIO, name: str) -> Iterator[tuple[str, Element]]:

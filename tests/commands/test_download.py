@@ -233,7 +233,7 @@ def test_a_release_counts_towards_disk_space(hub: HubServer, run: Run, tmp_path:
 def test_a_dump_at_an_address_is_fetched_once(hub: HubServer, run: Run, tmp_path: Path) -> None:
     hub.files["dewiki.xml.bz2"] = noise(200_000, "dump")
     hub.fail("dewiki.xml.bz2", cut_after=100_000)
-    command = ["wikipedia", "--language", "de", "--from-dump", f"{hub.url}/files/dewiki.xml.bz2"]
+    command = ["wikipedia", "--from-dump", f"{hub.url}/files/dewiki.xml.bz2"]
     run(tmp_path, *command)
     hub.asked.clear()
     run(tmp_path, *command)

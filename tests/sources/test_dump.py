@@ -1,17 +1,20 @@
 """A dump yields its articles, in any version and language; a bad one is one line; a real one becomes the same shards always."""
 
 import io
+import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bertprep.cli import main
+from bertprep.commands.download import download
 from bertprep.commands.shard import shard
-from bertprep.errors import BertprepError
+from bertprep.errors import BertprepError, BertprepWarning
 from bertprep.sources import documents
-from bertprep.sources.dump import Page, read_dump
+from bertprep.sources.dump import Page, read_dump, read_languages
 from bertprep.text import shards as text_shards
+from bertprep.work.made import Made
 from tests.corpora import sums
 from tests.golden.wikimedia import excerpt
 
@@ -24,6 +27,11 @@ HEAD = f'<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0
 def page(title: str, text: str, *, ns: str = "<ns>0</ns>", more: str = "", model: str = "<model>wikitext</model>") -> str:
     revision = f"<revision><id>1</id>{model}<text xml:space='preserve'>{text}</text></revision>"
     return f"<page><title>{title}</title>{ns}<id>1</id>{more}{revision}</page>"
+
+
+def write_dump(path: Path, head: str, text: str) -> Path:
+    path.write_text(f"{head}{page('A', text)}</mediawiki>")
+    return path
 
 
 def read(xml: str) -> list[Page]:
@@ -101,6 +109,62 @@ def test_a_wikis_own_names_of_namespaces_are_kept_with_the_copy_of_its_articles(
     copied = documents.copy_stream(documents.Source(str(tmp_path / "dump.xml"), documents.DUMP, {}), tmp_path / "copy.arrow")
     assert copied["batches"] == 1
     assert [*documents.Batch(tmp_path / "copy.arrow", 0).documents()] == ["Ein Hund bellt in Voyager."]
+
+
+@pytest.mark.parametrize(
+    ("head", "codes"),
+    [
+        (HEAD, ["de"]),
+        ("<mediawiki xml:lang='en'><siteinfo><dbname>simplewiki</dbname></siteinfo>", ["en", "simple"]),
+        ("<mediawiki xml:lang='zh-Hant'>", ["zh-hant"]),
+        ("<mediawiki><siteinfo><dbname>zh_yuewiki</dbname></siteinfo>", ["zh-yue"]),
+        ("<mediawiki><siteinfo><dbname>commonswiki</dbname></siteinfo>", []),
+        ("<mediawiki xml:lang='???'>", []),
+        ("<mediawiki>", []),
+    ],
+)
+def test_a_dump_names_its_language(head: str, codes: list[str]) -> None:
+    assert read_languages(io.BytesIO(f"{head}{page('Hund', 'x')}</mediawiki>".encode()), "dump.xml") == codes
+
+
+def language_of(made: Made) -> str:
+    return str(made.manifest.made_with["language"])
+
+
+def test_shards_of_a_dump_have_its_language(tmp_path: Path) -> None:
+    text = "Der Hund bellt, bzw. Er schläft am 3. Mai im Haus. Die Katze schläft."
+    dewiki = write_dump(tmp_path / "dewiki-20261101-pages-articles.xml", HEAD, text)
+    frwiki = write_dump(tmp_path / "frwiki.xml", HEAD.replace('"de"', '"fr"'), "Le chien aboie.")
+    unknown = write_dump(tmp_path / "x.xml", "<mediawiki>", text)
+    where = {"workdir": tmp_path / "data", "test_fraction": 0.0, "shards": 1}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", BertprepWarning)
+        assert language_of(shard([dewiki], corpus="default", **where)) == "de"
+        assert language_of(shard([dewiki], corpus="given", language="de", **where)) == "de"
+        assert language_of(shard([unknown], corpus="unknown", **where)) == "en"
+    with pytest.warns(
+        BertprepWarning, match=f"^{dewiki}: names de as its language, but fr is used, from --language or the name"
+    ):
+        assert language_of(shard([dewiki], corpus="other", language="fr", **where)) == "fr"
+    with pytest.warns(
+        BertprepWarning, match=f"several languages .{dewiki} has de, {frwiki} has fr., and English rules are used"
+    ):
+        assert language_of(shard([dewiki, frwiki], corpus="both", **where)) == "en"
+    with pytest.warns(BertprepWarning, match="but en is used"):
+        shard([dewiki], corpus="english", language="en", **where)
+    with pytest.raises(BertprepError, match=r"english: .*language en.*de"):  # as any other changed setting
+        shard([dewiki], corpus="english", **where)
+
+
+def test_the_downloaded_wikipedia_has_the_language_of_its_dump(tmp_path: Path) -> None:
+    dump = write_dump(tmp_path / "dewiki-20261101-pages-articles.xml", HEAD, "Der Hund bellt. Die Katze schläft.")
+    [part] = download(["wikipedia"], from_dump=dump, workdir=tmp_path / "data")
+    assert part.folder == tmp_path / "data" / "download" / "wikicorpus_de"
+    made = shard(workdir=tmp_path / "data", test_fraction=0.0)
+    assert (next(iter(made.folders.values())).name, language_of(made)) == ("wikicorpus_de", "de")
+    with pytest.warns(BertprepWarning, match=f"^{dump}: names de as its language, but en is used"):
+        [part] = download(["wikipedia"], from_dump=dump, language="en", workdir=tmp_path / "data")
+    assert part.folder.name == "wikicorpus_en"
 
 
 @pytest.mark.parametrize(
