@@ -28,7 +28,7 @@ from bertprep.terminal import print_results, warn
 from bertprep.work.choose import find_records, find_training_tokens
 from bertprep.work.data_set import DataSet
 from bertprep.work.find import find_data_sets
-from bertprep.work.layout import TEST, TOKENS, TRAINING
+from bertprep.work.layout import TEST, TOKENS, TRAINING, VOCABULARY
 from bertprep.work.manifest import RECORDS, TOKEN_SHARDS
 from trainer.batches import EvaluationBatches, GlobalBatch
 from trainer.checkpoint import is_checkpoint, read_header, task_of
@@ -59,6 +59,9 @@ class EvaluateOptions(Settings):
     data: Path | None = option(None, "folder of records or token shards (required)", metavar="DIR", check=path_arg)
     workdir: Path = option(Path("data"), "workspace, for the ID of a download", metavar="DIR", check=path_arg)
     model: str | None = option(None, "bert_config.json (default: that of the weights)", metavar="FILE")
+    vocab: Path | None = option(
+        None, "pretraining records: vocabulary (default: the vocab.txt next to the records)", metavar="FILE", check=path_arg
+    )
     split: str = option(TEST, "pretraining records: split", choices=(TRAINING, TEST))
     sequences: int = option(0, "pretraining records: number of sequences, from the start of the split (default: all)", least=0)
     batch_size: int = option(32, "sequences per device at a time", least=1)
@@ -134,19 +137,19 @@ def _open_splits(options: EvaluateOptions, namespace: argparse.Namespace, file: 
     folder = options.data or Path()
     kinds = {each.content for each in find_data_sets([folder])}
     if TOKEN_SHARDS in kinds and RECORDS not in kinds:
-        return [_open_tokens(folder, options.split, file, opened)]
+        return [_open_tokens(options, folder, file, opened)]
     data_set = find_records(folder)
     task = task_of_records(data_set)
     scoring = read_options(task.scoring, namespace) if task.scoring else None
     splits = []
     for name in _scored_splits(options, data_set, task) if task.is_scored else [options.split]:
         records = opened.enter_context(Records([data_set.folder], name))
-        data = make_data([data_set], (data_set.folder,), task, records, None)
+        data = make_data([data_set], (data_set.folder,), task, records, None, options.vocab)
         splits.append(Split(name, data, task.scorer(data_set.folder, records, name, scoring)))
     return splits
 
 
-def _open_tokens(folder: Path, split: str, file: Path, opened: ExitStack) -> Split:
+def _open_tokens(options: EvaluateOptions, folder: Path, file: Path, opened: ExitStack) -> Split:
     """Open token shards with the settings of a checkpoint's run, so that it gets the examples of its own evaluations."""
     if not is_checkpoint(file):
         raise UsageError(
@@ -161,18 +164,23 @@ def _open_tokens(folder: Path, split: str, file: Path, opened: ExitStack) -> Spl
     settings.pop("temperature", None)  # a temperature mixes several folders
     pred = settings.pop("pred", None)
     made = {each.name: settings[each.name] for each in fields(ExampleSettings) if each.name in settings and each.name != "seq"}
-    of_run = PretrainOptions(data=(folder,), format=TOKENS, seq=header.get("seq"), pred=pred)
+    of_run = PretrainOptions(data=(folder,), format=TOKENS, seq=header.get("seq"), pred=pred, vocab=options.vocab)
     data = open_data(of_run, ExampleSettings(**made), opened)
-    if split == TRAINING:
-        return Split(split, data)
+    if options.split == TRAINING:
+        return Split(TRAINING, data)
     if data.test is None:
         raise UsageError(f"{data.folders[0]}: has no test split; evaluate on its training split with --split training")
-    return Split(split, replace(data, records=data.test))
+    return Split(TEST, replace(data, records=data.test))
 
 
 def _scored_splits(options: EvaluateOptions, data_set: DataSet, task: Task) -> list[str]:
     if options.sequences or options.split != TEST:
         raise UsageError(f"{data_set.folder}: a task is scored on all of its splits; leave --sequences and --split out")
+    if options.vocab is not None:
+        raise UsageError(
+            f"--vocab: applies to pretraining records, but {data_set.folder} contains those of a task, whose answers and words "
+            f"need the {VOCABULARY} in their folder; leave it out"
+        )
     splits = [split for split in data_set.splits if split != TRAINING]
     if not splits:
         raise UsageError(f"{data_set.folder}: has no split to evaluate on; make one from a dev file with bertprep task")

@@ -40,6 +40,7 @@ from trainer.engines import Engine, StepResult
 from trainer.evaluate import evaluate, without_targets
 from trainer.log import RunLog
 from trainer.run import Run
+from trainer.tasks.pretraining import PretrainOptions
 from trainer.tasks.task import Sums
 from trainer.weights import read_weights
 
@@ -100,7 +101,9 @@ def train(run: Run, engine: Engine) -> bool:
         if engine.is_first:
             then = f"python -m trainer export {run.out} DIR"
             if run.data.test is not None:
-                then = f"python -m trainer evaluate {run.out} --data {run.data.folders[0]}, or {then}"
+                vocab = run.options.vocab if isinstance(run.options, PretrainOptions) else None
+                of_vocab = "" if vocab is None else f" --vocab {vocab}"
+                then = f"python -m trainer evaluate {run.out} --data {run.data.folders[0]}{of_vocab}, or {then}"
             print_message(f"{run.out}: contains the trained model; next: {then}")
         return True
     if not stop.is_signalled and engine.processes > 1:

@@ -176,9 +176,12 @@ def load_vocabulary_of(data_set: DataSet, vocab: Path | None = None) -> Vocabula
     vocabulary = load_vocabulary(path)
     expected = sha256_of_vocabulary(data_set.manifest)
     if expected not in (None, vocabulary.sha256):
+        advice = "name the right one with --vocab FILE"
+        if vocab is None:  # not every command has --vocab
+            advice = "copy the right one over it, or run the command that made the data again, which writes it"
         raise BertprepError(
             f"{path}: is not the vocabulary that {data_set.folder} was made with: its sha256 is {vocabulary.sha256[:16]}..., "
-            f"but {data_set.folder / MANIFEST} lists {expected[:16]}...; name the right one with --vocab FILE"
+            f"but {data_set.folder / MANIFEST} lists {expected[:16]}...; {advice}"
         )
     return vocabulary
 

@@ -1,6 +1,7 @@
 """`evaluate`: what is scored and written; test_refusals.py has what does not go together."""
 
 import json
+import re
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +17,10 @@ from bertprep.records.records import BadRecordError, Records
 from bertprep.records.write import write_examples
 from bertprep.tasks.glue import TASKS, own_task
 from bertprep.weights.hugging_face import save_weights
+from bertprep.work.layout import VOCABULARY
 from tests.records.columns import column_examples
 from tests.trainer.numpy_engine import RecordFolder, make_ranks, refuse, run_command, run_command_on
-from tests.trainer.small_data import SEQ, make_task, save_checkpoint
+from tests.trainer.small_data import SEQ, TOKENS, make_task, save_checkpoint, write_data
 from tests.trainer.small_runs import MODEL
 from trainer.cli import main
 from trainer.evaluate import EVALUATED
@@ -55,6 +57,30 @@ def test_every_split_of_a_task_is_predicted(tasks: dict[str, Path], tmp_path: Pa
     printed = capsys.readouterr().out
     assert "dev, 21 sequences: loss 0." in printed
     assert "submission, 3 sequences: predictions only" in printed
+
+
+def test_a_wrong_vocabulary_next_to_records_is_passed_over_with_another_or_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    right = (write_data(Path("a")) / VOCABULARY).rename("right.txt").read_text()
+    (Path("a") / VOCABULARY).write_text("\n".join(reversed(TOKENS)))
+    model = ModelConfig.preset("tiny", vocab_size=len(TOKENS))
+    Path("model.json").write_text(model.to_json())
+    train = "--data a --model model.json --out m --steps 3 --batch-size 8 --engine tensorflow"
+    assert run_command(*train.split(), "--vocab", "right.txt") == 0
+    *_, last = capsys.readouterr().err.splitlines()
+    printed = re.search(r"next: python -m trainer (evaluate m --data a --vocab right.txt), or ", last)
+    assert printed, last
+    save_checkpoint(Path("m"), Pretraining(), step=4, config=model)  # the engine of these tests has no variables to save
+    assert run_command(*printed[1].split()) == 0
+    for line in (train, "evaluate m --data a"):
+        status, error = refuse(line)
+        assert (status, error.rpartition("; ")[2]) == (
+            1, "copy the right one over it, or run the command that made the data again, which writes it"
+        )  # fmt: skip
+    (Path("a") / VOCABULARY).write_text(right)
+    assert run_command("evaluate", "m", "--data", "a") == 0
 
 
 def test_what_only_fills_a_batch_is_not_submitted(tasks: dict[str, Path], tmp_path: Path) -> None:

@@ -189,6 +189,7 @@ SCORE = "evaluate --data {mood} --init"
         ("evaluate none --data {squad}", USAGE, "none: does not exist"),
         ("evaluate --init {hf}", USAGE, "--data: | needed"),
         ("evaluate --init {hf} --data {squad} --sequences 3", USAGE, "{squad}: | --sequences"),
+        ("evaluate of_squad --data {squad} --vocab wrong.txt", USAGE, "--vocab: | pretraining records | {squad} | leave"),
         (f"{SCORE} of_cola", USAGE, "of_cola/ | cola, labels 0, 1 | {mood} | mood, labels neg, pos"),
         (f"{SCORE} of_turned", USAGE, "of_turned/ | labels pos, neg | {mood}"),
         ("evaluate --data {squad} --init of_squad_2", USAGE, "of_squad_2/ | SQuAD v2.0 | {squad} | SQuAD v1.1"),
