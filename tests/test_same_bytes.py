@@ -90,4 +90,5 @@ def test_parts_need_finished_text_shards(course: Course) -> None:
     expect_success(start(folder, [part("shard", 0, 5)]))
     [(status, printed)] = start(folder, [part("create", 0, 5)])
     assert status == 2
-    assert "has no finished text shards of golden, which --part needs; make them first with bertprep shard" in printed
+    assert "data/sharded/golden: is not finished, " in printed
+    assert "run the parts of bertprep shard that have not finished, or the command that began them, without --part" in printed

@@ -5,17 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertprep.commands.function import function_of
 from bertprep.commands.request import DocumentRequest
 from bertprep.config import BY_LINES, ShardSettings
 from bertprep.errors import UsageError
+from bertprep.files.paths import sizes_of
 from bertprep.options import narrowed
 from bertprep.sources.corpora import GIVEN, language_of, name_corpus, name_data_set, parts_of
 from bertprep.sources.sample import SAMPLE, write_sample
 from bertprep.terminal import counted, print_results, warn
-from bertprep.work.layout import MANIFEST, SPLITS, TEST, TRAINING, Workspace
+from bertprep.work.layout import MANIFEST, SPLITS, TEST, TRAINING, Workspace, text_shard
+from bertprep.work.ledger import is_started
+from bertprep.work.manifest import TEXT_SHARDS
+from bertprep.work.resume import WAIT, is_being_made
+from bertprep.work.settings import read_settings
 
 if TYPE_CHECKING:
     from bertprep.sources.documents import Source
@@ -162,9 +168,23 @@ def _downloaded(workspace: Workspace, corpus: str) -> Sequence[Source]:
 
 
 def missing_shards(workspace: Workspace, corpus: str) -> UsageError:
-    """Return the error for a corpus that has no text shards."""
+    """Return the error for a corpus that has no text shards, or only some of them."""
+    if is_started(folder := workspace.sharded(corpus)):
+        return _unfinished_shards(folder)
     given = "" if parts_of(corpus) else "--input FILES "
     return UsageError(
-        f"--corpus {corpus}: has no text shards in {workspace.sharded(corpus)}; "
-        f"make them first: bertprep shard {given}--corpus {corpus}"
+        f"--corpus {corpus}: has no text shards in {folder}; make them first: bertprep shard {given}--corpus {corpus}"
     )
+
+
+def _unfinished_shards(folder: Path) -> UsageError:
+    """Return the error for text shards that a run, or some of its parts, has not finished."""
+    missing = "the text is not split yet"  # so the number of shards is not known
+    settings = read_settings(folder)
+    if settings and settings["kind"] == TEXT_SHARDS:
+        counts = {split: settings["made_with"][name] for split, name in ((TRAINING, "shards"), (TEST, "test_shards"))}
+        names = [text_shard(split, folder.name, number) for split, count in counts.items() for number in range(count)]
+        count = len(names) - len(sizes_of(folder, names))
+        missing = f"{count:,} of {len(names):,} files {'is' if count == 1 else 'are'} missing"
+    advice = "run the parts of bertprep shard that have not finished, or the command that began them, without --part"
+    return UsageError(f"{folder}: is not finished, {missing}; {WAIT if is_being_made(folder) else advice}")

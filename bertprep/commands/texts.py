@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bertprep.commands.request import TextRequest
-from bertprep.commands.shard import shard
+from bertprep.commands.shard import missing_shards, shard
 from bertprep.config import RECORD_FORMATS, ShardSettings
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.paths import as_path
@@ -58,10 +58,9 @@ def find_corpus(request: TextRequest, workers: int) -> Texts:
         return texts_of_corpus(workspace, corpus, ensure_shards(workspace, corpus, workers, request.reporter))
     if finished := finished_shards(workspace, corpus):
         return texts_of_corpus(workspace, corpus, finished)
-    raise UsageError(
-        f"{workspace.sharded(corpus)}: has no finished text shards of {corpus}, which --part needs; make them first with "
-        "bertprep shard"
-    )
+    if is_started(folder := workspace.sharded(corpus)):
+        raise missing_shards(workspace, corpus)
+    raise UsageError(f"{folder}: has no text shards of {corpus}, which --part needs; make them first with bertprep shard")
 
 
 def given_texts(request: TextRequest, *, pairs: bool) -> Texts:

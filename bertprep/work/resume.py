@@ -25,13 +25,14 @@ from bertprep.work.manifest import RECORDS, TOKEN_SHARDS
 from bertprep.work.settings import SETTINGS_FILE, command_for, read_settings
 
 AnySettings = TypeVar("AnySettings", InstanceSettings, Variant)
+WAIT = "a process is making it now; wait until it has finished"
 _DEFAULT_WORKDIR = Path("data")
 
 
 def what_finishes(folder: Path) -> str:
     """Return what to do about an unfinished folder: wait for the process that is making it, or run its command again."""
-    if _is_being_made(folder):
-        return "a process is making it now; wait until it has finished"
+    if is_being_made(folder):
+        return WAIT
     if (folder / MAPPED).exists():
         return _run_again("shard")
     if (folder / LISTING).exists():
@@ -48,7 +49,7 @@ def _run_again(name: str) -> str:
     return f"run the bertprep {name} command that began it again, which resumes it"
 
 
-def _is_being_made(folder: Path) -> bool:
+def is_being_made(folder: Path) -> bool:
     """Return whether a process on this machine, or on one that shares the locks of the file system, is making a folder."""
     if is_object(folder):
         return False

@@ -470,7 +470,7 @@ def shard_part(part: str, capsys: pytest.CaptureFixture[str], *inputs: Path) -> 
     return status, capsys.readouterr().err
 
 
-def test_a_part_names_the_parts_that_are_missing(
+def test_a_part_names_the_parts_that_are_missing_and_later_steps_wait_for_them(
     tmp_path: Path, golden_corpus: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -481,6 +481,12 @@ def test_a_part_names_the_parts_that_are_missing(
     status, printed = shard_part("0/3", capsys, *inputs)  # whose text part 1/3 has sorted
     assert "sort books: the only run of part 0/3 exists already (made by another part, or by an earlier run)\n" in printed
     assert "data/sharded/books: part 0/3 is done; 1 of 5 files is still missing: run part 2/3\n" in printed
+    for command in ("vocab", "create", "create --part 0/2", "create --dry-run", "tokenize", "shard"):
+        assert main([*command.split(), "--corpus", "books"]) == 2
+        assert capsys.readouterr().err.splitlines()[-1] == (
+            "bertprep: error: data/sharded/books: is not finished, 1 of 5 files is missing; run the parts of bertprep shard "
+            "that have not finished, or the command that began them, without --part"
+        )
     status, printed = shard_part("2/3", capsys, *inputs)
     assert status == 0
     assert "missing" not in printed
