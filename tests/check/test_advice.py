@@ -1,5 +1,6 @@
-"""Every finding has its advice, and docs/reference/findings.md has the same as the code."""
+"""Every finding has its advice and a test, and docs/reference/findings.md has the same as the code."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -32,3 +33,25 @@ def test_every_code_of_the_sources_has_its_advice() -> None:
     assert len(named) > 40
     assert named | described <= ADVICE.keys()
     assert MEANINGS.keys() == ADVICE.keys()
+
+
+def test_every_finding_has_a_test() -> None:
+    tests = [path.read_text("utf-8") for path in ROOT.glob("tests/**/*.py") if path != Path(__file__)]
+    named = {code for text in tests for code in re.findall(r'"([a-z0-9-]+)"', text)}
+    assert ADVICE.keys() - named == set()  # plant a fault that gives it: docs/contribute/add.md
+
+
+def test_every_check_is_called() -> None:
+    trees = {path: ast.parse(path.read_text("utf-8")) for path in ROOT.glob("bertprep/**/*.py")}
+    checks = {
+        node.name
+        for path, tree in trees.items()
+        if path.parent.name == "check"
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef) and re.match("_?(check|find|judge)_", node.name)
+    }
+    nodes = [node for tree in trees.values() for node in ast.walk(tree)]
+    used = {node.id for node in nodes if isinstance(node, ast.Name)}
+    used |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}  # as in folder.check_manifest
+    assert len(checks) > 30
+    assert checks - used == set()

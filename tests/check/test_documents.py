@@ -16,6 +16,7 @@ from bertprep.errors import BertprepError, UsageError
 from bertprep.text import tokenize_documents
 from bertprep.tokens.documents import open_token_documents
 from bertprep.tokens.mds import MdsMaker
+from bertprep.tokens.shard import parse_index
 from bertprep.work.choose import find_records
 from bertprep.work.resume import what_finishes
 from tests.instances.small_tokenizers import write_tokenizer
@@ -50,12 +51,22 @@ def put(path: Path, at: int, data: bytes) -> None:
     path.write_bytes(content)
 
 
+def give_first_tokens_to_second(path: Path) -> None:
+    """Leave the first document of an .idx without a token; the second has them too."""
+    _, lengths, _ = parse_index(path, path.read_bytes())
+    changed = lengths.copy()
+    changed[:2] = 0, lengths[:2].sum()
+    starts = np.cumsum(changed, dtype=np.int64) - changed
+    put(path, 34, changed.astype("<i4").tobytes() + (2 * starts).astype("<i8").tobytes())  # ids have 2 bytes
+
+
 FAULTS: dict[str, tuple[str, Callable[[Path], object], list[str]]] = {
     "beyond the tokenizer": (".bin", lambda path: put(path, 0, b"\xff\xff"), ["file-changed", "id-range"]),
     "a special token": (".bin", lambda path: put(path, 0, b"\2\0"), ["file-changed", "special-token"]),
     "no word at the start": (".words", lambda path: put(path, 0, b"\0"), ["file-changed", "word-starts"]),
     "a cut file": (".bin", lambda path: path.write_bytes(path.read_bytes()[:-1]), ["file-changed", "token-shard"]),
     "a hostile index": (".idx", lambda path: put(path, 34, b"\xff" * 4), ["file-changed", "token-shard"]),
+    "an empty document": (".idx", give_first_tokens_to_second, ["empty-document", "file-changed", "manifest"]),
     "without words": (".words", lambda path: path.unlink(), ["file-missing"]),
     "another tokenizer": ("tokenizer.json", lambda path: path.write_text("{}"), ["manifest"]),
     "no tokenizer": ("tokenizer.json", lambda path: path.unlink(), ["vocabulary"]),
