@@ -275,7 +275,7 @@ class Run:
         )
 
     def _names_of_steps(self) -> dict[str, str]:
-        """Return how errors name the numbers of steps, which follow from other options if they were not given."""
+        """Return the names in errors for numbers of steps that were not given, and so follow from other options."""
         names = {}
         if self.options.steps is None:
             names["schedule.steps"] = "steps" if self.options.epochs is None else "--epochs: steps"

@@ -118,7 +118,7 @@ class Records(Checks):
 
 
 def _advise(findings: Iterable[Finding], code: str, advice: str) -> list[Finding]:
-    """Return the findings, with this advice in those of the code."""
+    """Return the findings, with this advice in those that have the code."""
     return [replace(finding, advice=advice) if finding.code == code else finding for finding in findings]
 
 

@@ -123,7 +123,7 @@ def _list_words(s, window, begin, size, ids, at, word):
 
 @subroutine
 def _mask_token(s, ids, labels, position, bits):
-    """Copy a token's id to its label, and replace the token by [MASK], a random token that is not special, or itself.
+    """Copy a token's id to its label, and replace the token with [MASK], a random token that is not special, or itself.
 
     `bits` decide which.
     """

@@ -83,7 +83,7 @@ class PackedModel:
 class Masks:
     """Makes the `attention_mask` of an encoder, which keeps sequences apart, and limits attention to a sliding window if any.
 
-    It also serves as a forward pre-hook of a model: it replaces the argument `sequence_ids` by the mask, on the same device.
+    It also serves as a forward pre-hook of a model: it replaces the argument `sequence_ids` with the mask, on the same device.
     """
 
     attention: str
