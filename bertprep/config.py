@@ -85,7 +85,7 @@ class ShardSettings(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.language is not None and not is_language(self.language):
-            raise UsageError(f"--language {self.language}: must be a code such as en, de or zh")
+            raise UsageError(f"--language {self.language}: must be a code in lower case, such as en, de or zh")
 
 
 def read_mask_as(shares: Any, named: str) -> tuple[float, float, float]:

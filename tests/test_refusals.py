@@ -129,7 +129,7 @@ BERTPREP = """
 
 2 shard --input text.txt --workdir w --shards 3 => --shards 3: the text has 2 documents, one of them for testing
 2 shard --input text.txt --workdir w --test-fraction {1|-1|nan} => : must be at least 0 and below 1
-2 shard --input text.txt --workdir w --language English => --language English: must be a code such as en, de or zh
+2 shard --input text.txt --workdir w --language English => must be a code in lower case, such as en, de or zh
 2 shard --splitter words => --splitter words: unknown; choose one of sentencex, lines
 2 shard text.txt => text.txt: not expected here, did you mean --input text.txt?
 2 shard --workdir w --input {missing|file:///missing} => : does not exist
