@@ -45,7 +45,7 @@ from bertprep.work.made import Made
 from bertprep.work.manifest import MAPPED_TEXT, TEXT_SHARDS, Manifest, is_in_place, read_manifest, versions_of
 from bertprep.work.parts import Finish, Part
 from bertprep.work.run import Job, Maker, Task
-from bertprep.work.settings import check_same, make_header
+from bertprep.work.settings import check_same, make_header, read_header
 
 PIECE_BYTES = 24_000_000
 """The amount of text that one task sorts: several small inputs, or a piece of a large file."""
@@ -143,16 +143,20 @@ class _Steps:
 def _find_finished(steps: _Steps, made_with: dict[str, Any]) -> Manifest | None:
     """Return the manifest of the shards if they are finished, else None; raise `BertprepError` for other text or settings.
 
-    Without --shards, any number of shards will do.
+    Without --shards, any number of shards will do. Unfinished shards are compared too, before a step removes what other parts
+    have prepared.
     """
-    if (manifest := read_manifest(steps.folder)) is None:
+    manifest = read_manifest(steps.folder)
+    found = make_header(manifest.kind, manifest.made_with) if manifest else read_header(steps.folder)
+    if found is None:
         return None
-    numbers = {name: manifest.made_with.get(name) for name in ("shards", "test_shards")}
+    numbers = {name: found["made_with"].get(name) for name in ("shards", "test_shards")}
     if steps.settings.shards is not None:
         numbers["shards"] = steps.settings.shards
-    found = make_header(manifest.kind, manifest.made_with)
-    check_same(steps.folder, found, make_header(TEXT_SHARDS, {**made_with, **numbers}), "choose another --workdir or --corpus")
-    return manifest if is_in_place(steps.folder, manifest.files) else None
+    asked = make_header(TEXT_SHARDS, {**made_with, **numbers})
+    is_part = manifest is None and steps.part is not None
+    check_same(steps.folder, found, asked, "choose another --workdir or --corpus", is_part=is_part)
+    return manifest if manifest and is_in_place(steps.folder, manifest.files) else None
 
 
 def _make_shards(

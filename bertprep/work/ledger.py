@@ -73,6 +73,7 @@ class Ledger:
     index: Index | None = None
     advice: str = "choose another --workdir or --corpus"
 
+    is_part: bool = False  # of a folder that other parts (--part) are making too, so that no error advises to remove it
     command: str = ""  # that finishes an unfinished folder, where it is not the one that usually makes such files
 
     _read: dict[str, Entry] = field(default_factory=dict, init=False, repr=False)
@@ -141,10 +142,11 @@ class Ledger:
             if expected.algorithm != found.algorithm:  # the file is in a manifest of 0.2, and was made again
                 found = checksum_like(expected, self.folder / name)
             if found != expected:
+                or_remove = "" if self.is_part else f", or remove {self.folder}"
                 (self.folder / name).unlink(missing_ok=True)
                 raise BertprepError(
                     f"{self.folder / name}: has {found}, but another run made it with {expected}, so the text or a library "
-                    f"differs; make all files with the same text and versions, or remove {self.folder}"
+                    f"differs; make all files with the same text and versions{or_remove}"
                 )
 
     def add(self, name: str, entry: Entry) -> None:
@@ -223,7 +225,7 @@ class Ledger:
     def _read_settings(self) -> dict[str, Any] | None:
         if settings := read_settings(self.folder):
             header = {name: settings[name] for name in self.header}
-            check_same(self.folder, header, self.header, self.advice)
+            check_same(self.folder, header, self.header, self.advice, is_part=self.is_part)
         return settings
 
     def _take_versions(self, settings: dict[str, Any] | None) -> None:
@@ -233,7 +235,7 @@ class Ledger:
                 raise BertprepError(
                     f"{self.folder}: was started with {package} {str(versions.get(package))[:100]}, but this run has {package} "
                     f"{self.versions.get(package)}, which may write other bytes; install the first version to finish the "
-                    "folder, or remove it"
+                    f"folder{'' if self.is_part else ', or remove it'}"
                 )
         self.versions = versions
 

@@ -100,6 +100,8 @@ class Job:
         names: dict[Ledger, list[str]] = {}
         for key, ledger in self.ledgers.items():
             names.setdefault(ledger, []).extend(task.files[key] for task in self.tasks)
+        for ledger in names if part is not None else ():
+            ledger.is_part = True
         own = self.tasks if part is None else part.assign(self.tasks)
         try:
             with closing(self.maker):

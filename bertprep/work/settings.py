@@ -13,6 +13,7 @@ from typing import Any
 
 from bertprep.config import GlueSettings, InstanceSettings, ShardSettings, SquadSettings, Variant
 from bertprep.errors import BertprepError
+from bertprep.terminal import counted
 from bertprep.untrusted import OBJECT, TEXT, check_values, one_of, parse_json, read_bounded
 from bertprep.work.layout import LEDGER
 from bertprep.work.manifest import (
@@ -137,10 +138,27 @@ def make_header(kind: str, made_with: dict[str, Any]) -> dict[str, Any]:
     return {"schema": SCHEMA, "kind": kind, "made_with": json.loads(json.dumps(made_with))}
 
 
-def check_same(folder: Path, found: dict[str, Any], asked: dict[str, Any], advice: str) -> None:
-    """Raise `BertprepError`, which names the first difference, if a folder's header is not that of the run."""
+def check_same(folder: Path, found: dict[str, Any], asked: dict[str, Any], advice: str, *, is_part: bool = False) -> None:
+    """Raise `BertprepError`, which names the first difference, if a folder's header is not that of the run.
+
+    If the run `is_part` of a folder that other parts are making too, nobody is told to remove the folder.
+    """
     if found != asked:
-        raise BertprepError(f"{folder}: {describe_difference(found, asked)}; {advice}, or remove this folder")
+        advice = _advise_part(found["made_with"], asked["made_with"]) if is_part else f"{advice}, or remove this folder"
+        raise BertprepError(f"{folder}: {describe_difference(found, asked)}; {advice}")
+
+
+def _advise_part(others: dict[str, Any], own: dict[str, Any]) -> str:
+    """Return how a part gets the settings of the other parts.
+
+    >>> _advise_part({"inputs": [{"bytes": 5}, {"bytes": 6}]}, {"inputs": [{"bytes": 5}]})
+    'the other parts read 2 files; give this part the same files, and run it again'
+    """
+    if others.get("inputs") != own.get("inputs"):
+        read, given = len(others.get("inputs", ())), len(own.get("inputs", ()))
+        files = "files with other content" if read == given else counted(read, "file")
+        return f"the other parts read {files}; give this part the same files, and run it again"
+    return "give this part the options and files of the other parts, and run it again"
 
 
 def command_for(header: dict[str, Any]) -> str:
@@ -160,6 +178,12 @@ def read_settings(folder: Path) -> dict[str, Any] | None:
     except (OSError, ValueError) as error:
         raise corrupt(path, error) from error
     return settings
+
+
+def read_header(folder: Path) -> dict[str, Any] | None:
+    """Return the header of an unfinished folder, checked, or None for any other folder."""
+    settings = read_settings(folder)
+    return settings and {name: settings[name] for name in ("schema", "kind", "made_with")}
 
 
 def corrupt(path: Path, error: Exception) -> BertprepError:

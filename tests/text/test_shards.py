@@ -35,6 +35,7 @@ from bertprep.work.manifest import Manifest
 from bertprep.work.run import FAIL_AFTER
 from bertprep.work.text_identity import identify_text
 from tests.corpora import deal
+from tests.work.toy import tree
 
 SMALL = {
     shards: {"PIECE_BYTES": 1500, "MAX_RUNS": 3, "MERGED_RUNS": 2, "_WRITE_BYTES": 100},
@@ -481,6 +482,13 @@ def test_a_part_names_the_parts_that_are_missing_and_later_steps_wait_for_them(
     status, printed = shard_part("0/3", capsys, *inputs)  # whose text part 1/3 has sorted
     assert "sort books: the only run of part 0/3 exists already (made by another part, or by an earlier run)\n" in printed
     assert "data/sharded/books: part 0/3 is done; 1 of 5 files is still missing: run part 2/3\n" in printed
+    before = tree(tmp_path / "data")
+    for given, files in ((inputs[1:], "20 files"), ([golden_corpus, *inputs[1:]], "files with other content")):
+        status, printed = shard_part("2/3", capsys, *given)
+        assert status == 1
+        advice = f"; the other parts read {files}; give this part the same files, and run it again\n"
+        assert printed.splitlines(keepends=True)[-1].endswith(advice)
+        assert tree(tmp_path / "data") == before  # also the text that the other parts have prepared
     for command in ("vocab", "create", "create --part 0/2", "create --dry-run", "tokenize", "shard"):
         assert main([*command.split(), "--corpus", "books"]) == 2
         assert capsys.readouterr().err.splitlines()[-1] == (
