@@ -402,5 +402,5 @@ def check_vocabulary(weights: Path, data: Data) -> str:
     option = f"--{'tokenizer' if are_documents else 'vocab'} {path if path.is_file() else path.name}"
     raise UsageError(
         f"{found}: has vocabulary sha256 {sha256[:16]}, but {data.folders[0]} has {expected[:16]}; make the data with the "
-        f"vocabulary of the model, by {option}, or name weights with that of the data"
+        f"vocabulary of the model, by {option}, or name a model that has the vocabulary of the data"
     )

@@ -178,8 +178,8 @@ def _scored_splits(options: EvaluateOptions, data_set: DataSet, task: Task) -> l
         raise UsageError(f"{data_set.folder}: a task is scored on all of its splits; leave --sequences and --split out")
     if options.vocab is not None:
         raise UsageError(
-            f"--vocab: applies to pretraining records, but {data_set.folder} contains those of a task, whose answers and words "
-            f"need the {VOCABULARY} in their folder; leave it out"
+            f"--vocab: applies to pretraining records, but {data_set.folder} contains records of a task; leave it out, and "
+            f"copy the right {VOCABULARY} to that folder"
         )
     splits = [split for split in data_set.splits if split != TRAINING]
     if not splits:

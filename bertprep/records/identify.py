@@ -68,7 +68,8 @@ def check_identified(data_set: DataSet, files: Sequence[IdentifiedFile]) -> None
     if data_set.vocabulary and expected and (found_sum := checksum_of(data_set.vocabulary, SHA256)) != expected:
         raise BertprepError(
             f"{data_set.vocabulary}: is not the vocabulary that the records were made with: its sha256 is {found_sum[:16]}..., "
-            f"but {manifest_path} lists {expected[:16]}...; put the right one there"
+            f"but {manifest_path} lists {expected[:16]}...; copy the right one over it, or run the command "
+            "that made the records again, which writes it"
         )
     first_of: dict[str, IdentifiedFile] = {}
     for found in files:

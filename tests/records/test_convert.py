@@ -8,6 +8,7 @@ import pytest
 import bertprep
 from bertprep.config import RecordFormat, Variant
 from bertprep.errors import BertprepError, UsageError
+from bertprep.instances.vocabulary import load_vocabulary_of
 from bertprep.records.convert import Conversion, conversion_job, convert_file
 from bertprep.records.identify import identify, identify_all
 from bertprep.work.choose import find_records
@@ -44,6 +45,22 @@ def test_a_variant_replaces_that_of_the_source(records: DataSet, tmp_path: Path)
     plain = conversion_job(back, identify_all(back), tmp_path / "b", Conversion(RecordFormat.TFRECORD)).run()
     assert not {"feature_names", "compress"} & plain.manifest.made_with.keys()
     assert [entry["blake3"] for entry in plain.manifest.files.values()] == [file.checksum.digits for file in files]
+
+
+def test_a_wrong_vocabulary_is_replaced_by_the_command_that_made_the_records(golden_corpus: Path, tmp_path: Path) -> None:
+    """As the errors of this module and of `load_vocabulary_of` advise."""
+    text = deal(golden_corpus, tmp_path / "text", 1)
+    how = {"vocab": GOLDEN / "vocab.txt", "formats": "tfrecord", "lines_are_sentences": True, "workers": 1}
+    folder = bertprep.create(inputs=text, output=tmp_path, seq=32, dupe=1, **how).folder  # type: ignore[arg-type]
+    right = (folder / "vocab.txt").read_bytes()
+    (folder / "vocab.txt").write_bytes(b"".join(reversed(right.splitlines(keepends=True))))
+    advice = "copy the right one over it, or run the command that made the [a-z]+ again, which writes it$"
+    with pytest.raises(BertprepError, match=rf"vocab.txt: is not the vocabulary that the records were made with: .*; {advice}"):
+        identify_all(find_records(folder))
+    with pytest.raises(BertprepError, match=rf"vocab.txt: is not the vocabulary that .* was made with: .*; {advice}"):
+        load_vocabulary_of(find_records(folder))
+    bertprep.create(inputs=text, output=tmp_path, seq=32, dupe=1, **how)  # type: ignore[arg-type]
+    assert (folder / "vocab.txt").read_bytes() == right
 
 
 def test_one_file_becomes_one_file_and_replaces_no_other(records: DataSet, tmp_path: Path) -> None:
