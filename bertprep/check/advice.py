@@ -93,6 +93,8 @@ ADVICE = {
     "no-sentences": "make records with bertprep create --pairs none, or token shards with one sequence for each sentence",
 }
 """The advice for each code, in one sentence."""
+EXPLAINED = "the file is not the one that was made: see file-changed"
+"""The advice of other findings in a file that has the finding file-changed."""
 
 MEANINGS = {
     # files

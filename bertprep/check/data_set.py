@@ -14,6 +14,7 @@ from functools import partial
 
 from bertprep import pool
 from bertprep.check import folder
+from bertprep.check.advice import EXPLAINED
 from bertprep.check.finding import ERROR, Finding
 from bertprep.check.fit import count_unknown, judge_words
 from bertprep.check.infer import DEFAULT_MASKED_LM_PROB, RecordOptions
@@ -139,9 +140,8 @@ def _explain_changed_files(outcome: Outcome, checks: Checks) -> list[Finding]:
     for file in outcome.files:
         names = {file.name, *checks.names_of(file.name)}
         changed |= names if names & changed else set()
-    advice = "the file is not the one that was made: see file-changed"
     return [
-        replace(finding, advice=advice) if finding.file in changed and finding.code != "file-changed" else finding
+        replace(finding, advice=EXPLAINED) if finding.file in changed and finding.code != "file-changed" else finding
         for finding in outcome.findings
     ]
 

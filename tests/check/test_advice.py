@@ -4,8 +4,10 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
+
 from bertprep.check import record_scan
-from bertprep.check.advice import ADVICE, MEANINGS
+from bertprep.check.advice import ADVICE, EXPLAINED, MEANINGS
 
 ROOT = Path(__file__).parents[2]
 DOCS = (ROOT / "docs/reference/findings.md").read_text(encoding="utf-8")
@@ -55,3 +57,14 @@ def test_every_check_is_called() -> None:
     used |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}  # as in folder.check_manifest
     assert len(checks) > 30
     assert checks - used == set()
+
+
+@pytest.mark.parametrize("page", ["docs/reference/findings.md", "docs/how-to/validate.md"])
+def test_findings_shown_in_docs_have_the_advice_of_the_code(page: str) -> None:
+    shown = re.findall(
+        r"^(?:error|warning): ([a-z-]+): (.+?)(?=\n(?:\S+: |```|\S+, ))", (ROOT / page).read_text("utf-8"), re.M | re.S
+    )
+    assert [code for code, _ in shown] == ["file-changed", "bad-checksum"]
+    for code, words in shown:
+        advice = ADVICE["file-changed"] if code == "file-changed" else EXPLAINED
+        assert " ".join(words.split()).endswith(f"; {advice}")
