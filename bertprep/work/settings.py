@@ -144,21 +144,24 @@ def check_same(folder: Path, found: dict[str, Any], asked: dict[str, Any], advic
     If the run `is_part` of a folder that other parts are making too, nobody is told to remove the folder.
     """
     if found != asked:
-        advice = _advise_part(found["made_with"], asked["made_with"]) if is_part else f"{advice}, or remove this folder"
+        if is_part:
+            advice = _advise_part(found["made_with"], asked["made_with"], advice)
+        else:
+            advice += ", or remove this folder"
         raise BertprepError(f"{folder}: {describe_difference(found, asked)}; {advice}")
 
 
-def _advise_part(others: dict[str, Any], own: dict[str, Any]) -> str:
-    """Return how a part gets the settings of the other parts.
+def _advise_part(others: dict[str, Any], own: dict[str, Any], advice: str) -> str:
+    """Return what to do about a part whose text or options are not those of the other parts; `advice` is for other options.
 
-    >>> _advise_part({"inputs": [{"bytes": 5}, {"bytes": 6}]}, {"inputs": [{"bytes": 5}]})
+    >>> _advise_part({"inputs": [{"bytes": 5}, {"bytes": 6}]}, {"inputs": [{"bytes": 5}]}, "choose another --corpus")
     'the other parts read 2 files; give this part the same files, and run it again'
     """
     if others.get("inputs") != own.get("inputs"):
         read, given = len(others.get("inputs", ())), len(own.get("inputs", ()))
         files = "files with other content" if read == given else counted(read, "file")
         return f"the other parts read {files}; give this part the same files, and run it again"
-    return "give this part the options and files of the other parts, and run it again"
+    return f"give this part the options and files of the other parts, or {advice}"
 
 
 def command_for(header: dict[str, Any]) -> str:

@@ -160,10 +160,12 @@ def test_other_settings_are_refused_and_change_nothing(request_here: Request) ->
         begun()
         before = tree(request_here.output)
         for part in (None, Part(1, 2), FINISH):
-            with pytest.raises(
-                BertprepError, match="was made with --seq 128, but this run has --seq 512; choose another --output"
-            ):
+            with pytest.raises(BertprepError, match="was made with --seq 128, but this run has --seq 512; ") as refused:
                 replace(request_here, seq=512, part=part)()
+            is_of_others = part is not None and begun.part is not None  # whose files are not to be removed
+            advice = "give this part the options and files of the other parts, or " if is_of_others else ""
+            remove = "" if is_of_others else ", or remove this folder"
+            assert str(refused.value).endswith(f"; {advice}choose another --output{remove}")
         assert tree(request_here.output) == before
 
 
