@@ -298,10 +298,10 @@ def _check_files(data_set: DataSet) -> None:
 
 
 def _cannot_push(data_set: DataSet, findings: Sequence[Finding], errors: int) -> BertprepError:
-    found = f"{findings[0]} and {errors - 1:,} more" if errors > 1 else findings[0]
-    return BertprepError(
-        f"{data_set.folder}: cannot be pushed: {found}; bertprep validate {data_set.folder} lists all findings"
-    )
+    first, rest = str(findings[0]).removeprefix("error: "), "all findings"
+    if errors > 1:
+        rest = counted(errors - 1, "more error")
+    return BertprepError(f"{data_set.folder}: cannot be pushed: {first}; bertprep validate {data_set.folder} lists {rest}")
 
 
 def _find_earlier(hub: Hub, wanted: HubFiles, private: bool) -> tuple[bool, Manifest | None]:
