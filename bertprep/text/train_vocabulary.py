@@ -5,9 +5,11 @@ first. Training takes about 3 s for 12 MB of text; time and memory grow with the
 """
 
 import io
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from itertools import pairwise, takewhile
 from pathlib import Path
@@ -25,17 +27,39 @@ CONTINUES = "##"
 MAX_CHARACTERS = 1_000  # if a text has more distinct characters, words with the rarest become [UNK]
 MAX_WORD_LENGTH = 200  # the tokenizer turns longer words into [UNK], whatever the vocabulary
 
+MANY_ACCENTS = 0.005
+"""A text with a larger fraction of characters with accents is in a language that needs them.
+
+In English it is at most 0.06% (the sample corpus, 106 articles of Wikipedia), and 0.8%, 1.4% and 2.7% in the Italian, German
+and French sentences with which sentencex is tested.
+"""
+
 Pair = tuple[str, str]
+
+
+@dataclass
+class WordCounts:
+    """The counts of words as they are tokenized, and of the characters of the text, which may lose accents before that."""
+
+    words: Counter[str] = field(default_factory=Counter)
+    characters: int = 0
+    accented: int = 0
+
+    @property
+    def accented_fraction(self) -> float:
+        return self.accented / max(1, self.characters)
 
 
 def train_vocabulary(
     files: Sequence[Path], path: Path, *, size: int = 8000, cased: bool = False, workers: int = 1, reporter: Reporter = SILENT
-) -> None:
+) -> WordCounts:
     """Write a vocabulary of at most `size` tokens, one per line: special tokens, characters, then merges in order.
 
-    It has fewer tokens if no further pair occurs twice. Raises `UsageError` if special tokens and characters exceed `size`.
+    Returns the counts of the words. The vocabulary has fewer tokens if no further pair occurs twice. Raises `UsageError` if
+    special tokens and characters exceed `size`.
     """
-    words = count_words(files, cased=cased, workers=workers, reporter=reporter)
+    counts = count_words(files, cased=cased, workers=workers, reporter=reporter)
+    words = counts.words
     alphabet = choose_alphabet(words)
     if not alphabet:
         raise BertprepError(f"{', '.join(map(str, files[:3])) or 'no file'}: no words found to train a vocabulary on")
@@ -52,6 +76,7 @@ def train_vocabulary(
             break
         tokens[token] = None
     write_output(path, "".join(f"{token}\n" for token in tokens).encode(), is_trained_here, "--output")
+    return counts
 
 
 def is_trained_here(path: Path) -> bool:
@@ -67,27 +92,29 @@ def is_trained_here(path: Path) -> bool:
     return is_in_order and set(characters).issuperset("".join(token.removeprefix(CONTINUES) for token in merges))
 
 
-def count_words(files: Sequence[Path], *, cased: bool, workers: int = 1, reporter: Reporter = SILENT) -> Counter[str]:
+def count_words(files: Sequence[Path], *, cased: bool, workers: int = 1, reporter: Reporter = SILENT) -> WordCounts:
     """Return the counts of words, split like those of BERT's basic tokenizer: normalized, with punctuation separate."""
-    words: Counter[str] = Counter()
+    counts = WordCounts()
     tasks = [(str(path), (path, cased)) for path in files]
     with (
         reporter.progress("count words", len(tasks), "files") as shown,
         closing(pool.run(_count_words_of_file, tasks, workers=workers)) as results,
     ):
         for name, of_file in results:
-            words.update(of_file)
+            counts.words.update(of_file.words)
+            counts.characters += of_file.characters
+            counts.accented += of_file.accented
             shown.advance(MB_of_text=as_path(name).stat().st_size / 1e6)
-    return words
+    return counts
 
 
-def _count_words_of_file(task: tuple[Path, bool]) -> dict[str, int]:
+def _count_words_of_file(task: tuple[Path, bool]) -> WordCounts:
     from tokenizers.normalizers import BertNormalizer
     from tokenizers.pre_tokenizers import BertPreTokenizer
 
     path, cased = task
     normalizer, pre_tokenizer = BertNormalizer(lowercase=not cased), BertPreTokenizer()
-    words: Counter[str] = Counter()
+    counts = WordCounts()
     spelled: Counter[str] = Counter()  # distinct spellings first: they are few, and the tokenizer is slow
     try:
         with reading(path, "; give text files"), io.TextIOWrapper(open_local(path), "utf-8", newline="\n") as lines:
@@ -100,8 +127,17 @@ def _count_words_of_file(task: tuple[Path, bool]) -> dict[str, int]:
     for spelling, count in spelled.items():
         for word, _ in pre_tokenizer.pre_tokenize_str(normalizer.normalize_str(spelling)):
             if len(word) <= MAX_WORD_LENGTH:
-                words[word] += count
-    return dict(words)
+                counts.words[word] += count
+        counts.characters += len(spelling) * count
+        if not spelling.isascii():
+            counts.accented += _count_accented(spelling) * count
+    return counts
+
+
+def _count_accented(spelling: str) -> int:
+    """Return the number of characters that lose an accent in lower case, or are one: marks of category Mn, as in BERT."""
+    parts = [unicodedata.normalize("NFD", character) for character in spelling]
+    return sum(any(unicodedata.category(part) == "Mn" for part in of_character) for of_character in parts)
 
 
 def choose_alphabet(words: Mapping[str, int]) -> set[str]:

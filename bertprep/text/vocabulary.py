@@ -114,12 +114,15 @@ def describe_unused(workspace: Workspace, corpus: str, text: str, *, cased: bool
 def train(
     texts: Sequence[Path], path: Path, settings: VocabularySettings, workers: int = 1, reporter: Reporter = SILENT
 ) -> list[str]:
-    """Write a vocabulary trained on texts, and return a warning if it has fewer tokens than requested."""
+    """Write a vocabulary trained on texts, and return warnings if it has fewer tokens than requested or loses many accents."""
     from bertprep.instances import load_vocabulary
-    from bertprep.text.train_vocabulary import train_vocabulary
+    from bertprep.text.train_vocabulary import MANY_ACCENTS, train_vocabulary
 
-    train_vocabulary(texts, path, size=settings.size, cased=settings.cased, workers=workers, reporter=reporter)
+    counts = train_vocabulary(texts, path, size=settings.size, cased=settings.cased, workers=workers, reporter=reporter)
+    warnings = []
+    if not settings.cased and counts.accented_fraction > MANY_ACCENTS:
+        warnings.append("lower-casing also removes accents (ä becomes a): give --cased to keep them")
     tokens = len(load_vocabulary(path))
-    if tokens == settings.size:
-        return []
-    return [f"{path}: has {tokens:,} tokens, not {settings.size:,}: this text gives no more"]
+    if tokens < settings.size:
+        warnings.append(f"{path}: has {tokens:,} tokens, not {settings.size:,}: this text gives no more")
+    return warnings

@@ -1,11 +1,13 @@
 """A vocabulary is named by a file, by its name in the workspace or by a model; a trained one belongs to its text."""
 
+import unicodedata
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import bertprep
+from bertprep import cli
 from bertprep.errors import BertprepError, UsageError
 from bertprep.instances import load_vocabulary
 from bertprep.text.vocabulary import VocabularySettings, digest_of_texts, find_vocabulary, train
@@ -18,6 +20,42 @@ def text(tmp_path: Path) -> Path:
     path = tmp_path / "text.txt"
     path.write_text("the dog barks\nthe cat\n\n" * 20)
     return path
+
+
+GERMAN = "Der Hund bellt, während die Kätzchen schlafen. Später hört er auf.\n" * 20
+ACCENTS = "lower-casing also removes accents (ä becomes a): give --cased to keep them"
+
+
+@pytest.mark.parametrize(
+    ("line", "cased", "warned"),
+    [
+        (GERMAN, False, [ACCENTS]),
+        (unicodedata.normalize("NFD", GERMAN), False, [ACCENTS]),
+        (GERMAN, True, []),
+        ("The dog barks while the kittens sleep. Later it stops.\n" * 20 + "A naïve café.\n", False, []),
+    ],
+)
+def test_a_text_with_many_accents_is_told_that_lower_case_removes_them(
+    line: str, cased: bool, warned: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "text.txt").write_text(line, encoding="utf-8")
+    warnings = train([tmp_path / "text.txt"], tmp_path / "vocab.txt", VocabularySettings(cased=cased))
+    assert [warning for warning in warnings if "tokens, not" not in warning] == warned
+
+
+def test_both_commands_that_train_print_once_that_accents_are_removed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = GERMAN.replace(". S", ".\nS")  # a sentence in each
+    (tmp_path / "text.txt").write_text(f"{lines}\n{lines}Er bellt.\n", encoding="utf-8")
+    assert cli.main(["vocab", "--input", "text.txt", "--output", "vocab.txt"]) == 0
+    assert capsys.readouterr().err.count(ACCENTS) == 1
+    create = ["create", "--input", "text.txt", "--workdir", "data", "--output"]
+    assert cli.main([*create, "out"]) == 0
+    assert capsys.readouterr().err.count(ACCENTS) == 1
+    assert cli.main([*create, "again"]) == 0
+    assert ACCENTS not in capsys.readouterr().err  # the vocabulary is there
 
 
 def test_text_size_and_case_have_a_vocabulary_each(text: Path, tmp_path: Path) -> None:
