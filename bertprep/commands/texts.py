@@ -18,7 +18,7 @@ from bertprep.progress import Reporter
 from bertprep.sources.corpora import GIVEN, name_corpus, name_made_corpus, parts_of
 from bertprep.sources.sample import SAMPLE
 from bertprep.terminal import warn
-from bertprep.text.vocabulary import VocabularySettings, describe_unused, digest_of_texts, find_vocabulary, train
+from bertprep.text.vocabulary import VocabularySettings, describe_unused, digest_of_texts, find_vocabulary, train_once
 from bertprep.tokens.make import Texts, TextShard
 from bertprep.tokens.shard import TokenShard
 from bertprep.work.choose import find_token_shards
@@ -133,8 +133,8 @@ def default_vocabulary(workspace: Workspace, texts: Texts, workers: int, reporte
     if path.exists():
         return load_vocabulary(path)
     settings = VocabularySettings(cased=cased)
-    reporter.message(f"training a vocabulary of {settings.size:,} tokens (use an existing one with --vocab): {path}")
-    for line in train(texts.paths(TRAINING), path, settings, workers, reporter):
+    message = f"training a vocabulary of {settings.size:,} tokens (use an existing one with --vocab): {path}"
+    for line in train_once(texts.paths(TRAINING), path, settings, workers, reporter, message):
         reporter.message(line)
     return load_vocabulary(path)
 

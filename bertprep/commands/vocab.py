@@ -15,7 +15,7 @@ from bertprep.files.paths import as_path, path_arg
 from bertprep.options import MADE, described, option
 from bertprep.sources.corpora import GIVEN, name_corpus
 from bertprep.terminal import print_results, warn
-from bertprep.text.vocabulary import DEFAULT_VOCABULARY_SIZE, VocabularySettings, digest_of_texts, train
+from bertprep.text.vocabulary import DEFAULT_VOCABULARY_SIZE, VocabularySettings, digest_of_texts, train, train_once
 from bertprep.work.layout import TRAINING, VOCABULARY
 from bertprep.work.ledger import Entry
 
@@ -56,8 +56,11 @@ class Vocab(OfCorpus, OnExecutor):
             path = self.workspace.vocabulary(corpus, size=self.size, cased=self.cased, text=digest_of_texts(texts))
             if path.exists():
                 return path
-            self.reporter.message(f"training a vocabulary of {self.size:,} tokens: {path}")
-        for line in train([*texts], path, settings, workers, self.reporter):
+            message = f"training a vocabulary of {self.size:,} tokens: {path}"
+            lines = train_once([*texts], path, settings, workers, self.reporter, message)
+        else:
+            lines = train([*texts], path, settings, workers, self.reporter)
+        for line in lines:
             warn(line)
         return path
 

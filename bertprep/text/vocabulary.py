@@ -14,6 +14,7 @@ from itertools import product
 from pathlib import Path
 
 from bertprep.errors import UsageError
+from bertprep.files.lock import locked
 from bertprep.files.paths import as_path
 from bertprep.progress import SILENT, Reporter
 from bertprep.sources.catalogue import DEFAULT_MODEL
@@ -109,6 +110,20 @@ def describe_unused(workspace: Workspace, corpus: str, text: str, *, cased: bool
     if not closest.is_of(corpus, text):
         reasons.append("it was trained on another text")
     return f"{closest.path} is not used: {', and '.join(reasons)}"
+
+
+def train_once(
+    texts: Sequence[Path], path: Path, settings: VocabularySettings, workers: int, reporter: Reporter, message: str
+) -> list[str]:
+    """Train a vocabulary of the workspace as `train` does, after `message`, unless it exists.
+
+    If another run is training it, wait for that run. Stores have no locks, so there both train it, with the same result.
+    """
+    with locked(path.parent, f".{path.name}.lock", wait=True):
+        if path.exists():
+            return []
+        reporter.message(message)
+        return train(texts, path, settings, workers, reporter)
 
 
 def train(

@@ -1,5 +1,7 @@
 """A vocabulary is named by a file, by its name in the workspace or by a model; a trained one belongs to its text."""
 
+import subprocess
+import sys
 import unicodedata
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ import pytest
 import bertprep
 from bertprep import cli
 from bertprep.errors import BertprepError, UsageError
+from bertprep.files.lock import locked
 from bertprep.instances import load_vocabulary
 from bertprep.text.vocabulary import VocabularySettings, digest_of_texts, find_vocabulary, train
 from bertprep.work.layout import Workspace
@@ -71,6 +74,26 @@ def test_text_size_and_case_have_a_vocabulary_each(text: Path, tmp_path: Path) -
     renamed = text.rename(tmp_path / "renamed.txt")
     assert workspace.vocabulary("books", size=30, cased=False, text=digest_of_texts({renamed: None})) in paths
     assert not workspace.root.exists()  # nothing is made
+
+
+@pytest.mark.parametrize("command", ["vocab --corpus books", "create --corpus books --format tfrecord"])
+def test_the_second_of_two_runs_waits_for_the_vocabulary(command: str, golden_corpus: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    bertprep.shard(golden_corpus, corpus="books", workdir=data, shards=2, workers=1)
+    path = bertprep.train_vocabulary(corpus="books", workdir=data, workers=1)
+    trained = path.rename(tmp_path / "trained.txt")
+    started = [sys.executable, "-m", "bertprep", *command.split(), "--workdir", str(data), "--workers", "1"]
+    with locked(path.parent, f".{path.name}.lock"):
+        run = subprocess.Popen(started, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert run.stderr is not None
+        assert next(line for line in run.stderr if "another run" in line or "training" in line) == (
+            f"{path.parent}: another run is writing here; waiting for it\n"
+        )
+        trained.rename(path)
+    _, printed = run.communicate()
+    assert run.returncode == 0, printed
+    assert "count words" not in printed
+    assert list(path.parent.iterdir()) == [path]
 
 
 def test_text_that_is_not_the_listed_one_is_refused(text: Path) -> None:
