@@ -84,7 +84,7 @@ def test_the_metric_of_squad_replaces_scores_alone() -> None:
 
     refused = evaluate("data.json")
     assert refused.returncode == 1
-    assert "data.json: exists, and is not a file of scores; name another" in refused.stderr
+    assert "data.json: exists and is not a file of scores; name another" in refused.stderr
     for _ in range(2):
         assert evaluate("scores.json").returncode == 0
     assert json.loads(Path("scores.json").read_text())["exact"] == 100.0
