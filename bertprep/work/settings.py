@@ -156,12 +156,21 @@ def _advise_part(others: dict[str, Any], own: dict[str, Any], advice: str) -> st
 
     >>> _advise_part({"inputs": [{"bytes": 5}, {"bytes": 6}]}, {"inputs": [{"bytes": 5}]}, "choose another --corpus")
     'the other parts read 2 files; give this part the same files, and run it again'
+    >>> _advise_part({"shards": 1}, {"shards": 3}, "choose another --output")  # of create --input
+    'the other parts read 1 file; give this part the same files, and run it again'
     """
-    if others.get("inputs") != own.get("inputs"):
-        read, given = len(others.get("inputs", ())), len(own.get("inputs", ()))
+    read, given = _number_of_inputs(others), _number_of_inputs(own)
+    if read and (read != given or others.get("inputs") != own.get("inputs")):
         files = "files with other content" if read == given else counted(read, "file")
         return f"the other parts read {files}; give this part the same files, and run it again"
     return f"give this part the options and files of the other parts, or {advice}"
+
+
+def _number_of_inputs(made_with: dict[str, Any]) -> int:
+    """Return the number of files of --input that a run reads, 0 if it reads the text shards of a corpus."""
+    if "inputs" in made_with:
+        return len(made_with["inputs"])
+    return 0 if "test_shards" in made_with else int(made_with.get("shards", 0))
 
 
 def command_for(header: dict[str, Any]) -> str:
