@@ -79,7 +79,7 @@ class Shard(ShardSettings, DocumentRequest):
         language = _find_language(self.language or language_of(corpus), sources)
         settings = replace(narrowed(ShardSettings, self), language=language)
         if settings.splitter != BY_LINES and (line := describe_missing_rules(language or "en")):
-            warn(line)
+            warn(f"{'--language' if self.language else 'the language'} {language}: {line}")
         if self.is_given and settings.splitter != BY_LINES:
             check_documents(self, sources, folder, language or "en")
         made = shard_corpus(folder, sources, settings, part=self.read_part(), workers=workers, reporter=self.reporter)

@@ -74,10 +74,10 @@ def has_rules(language: str) -> bool:
 
 
 def describe_missing_rules(language: str) -> str:
-    """Return a warning if sentencex has no rules for a language, else ""."""
+    """Return the rest of a warning that names a language, if sentencex has no rules for it, else ""."""
     if has_rules(language):
         return ""
-    line = f"--language {language}: sentencex has no rules for this language, so its English rules are used"
+    line = "sentencex has no rules for this language, so its English rules are used"
     meant = _OF_THREE_LETTERS.get(language)
     return f"{line}; did you mean {meant}?" if meant else line
 

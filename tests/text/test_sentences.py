@@ -47,7 +47,7 @@ def test_a_language_without_rules_is_told_from_one_that_has_them() -> None:
     ],
 )
 def test_the_warning_for_a_language_without_rules_names_a_likely_code(language: str, line: str) -> None:
-    begins = f"--language {language}: sentencex has no rules for this language, " if line else ""
+    begins = "sentencex has no rules for this language, " if line else ""
     assert describe_missing_rules(language) == f"{begins}{line}"
 
 
