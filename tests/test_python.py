@@ -134,7 +134,7 @@ def test_results_fit_a_screen(golden_corpus: Path, tmp_path: Path) -> None:
         assert more == f"... and {len(outcome.findings) - 5} more findings: .findings has all"
         assert verdict.startswith("40 errors, ")
         assert repr(outcome) == str(outcome)
-    pushed = Pushed("me/data", "https://hub/me/data", "1f2e", {"a": {}}, ["a"] * 1000, [])
+    pushed = Pushed("me/data", "https://hub/me/data", "1f2e", {"a": {}}, ["a"] * 1000, [], {}, "")
     assert repr(pushed) == "<Pushed https://hub/me/data at 1f2e: 1 file, 1,000 changed, 0 deleted>"
     listing = Listing({"name": "squad"}, "1f2e", tuple(RemoteFile(f"train-{number}", "https://x", 1) for number in range(1000)))
     results = [made, made.manifest, pushed, Downloaded("squad", tmp_path, listing, 1000, 1000, 0), *outcomes]
