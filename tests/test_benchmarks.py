@@ -56,7 +56,7 @@ def test_results_of_the_complete_job_are_those_of_its_logs(tmp_path: Path) -> No
         "| dating sentences, by century | accuracy 0.775 | accuracy 0.5 | `scripts/run_glue MRPC` |",
     ]
     assert table[0] in (ROOT / "docs" / "start" / "first-model.md").read_text(encoding="utf-8")
-    with pytest.raises(SystemExit, match="did not print what a guess scores"):
+    with pytest.raises(SystemExit, match="did not print the score of a guess"):
         example.tabulate(tmp_path, "")
 
 

@@ -41,6 +41,7 @@ BERTPREP = """
 2 {download|inspect|convert a} => the following arguments are required:
 2 inspect a b => b: not expected here; bertprep inspect takes one FILE
 2 convert a b c => c: not expected here; bertprep convert takes SRC and DST
+2 shard --input text.txt --corpus sample => --corpus sample: is the name of the sample corpus; give your own text another name
 2 shard --input cut.jsonl --field title body => body: not expected here, did you mean --field title,body?
 2 create --format tfrecord ofrecord => ofrecord: not expected here, did you mean --format tfrecord,ofrecord?
 2 create {five|--seq 1 five} => five: not expected here, did you mean --input five?

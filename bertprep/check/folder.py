@@ -106,7 +106,7 @@ def _load_own_vocabulary(path: Path, folder: Path, made_with: str | None) -> tup
 def _other_vocabulary(vocabulary: Vocabulary, folder: Path, made_with: str, advice: str) -> Finding:
     path, root = vocabulary.path.absolute(), folder.absolute()
     name = path.relative_to(root) if path.is_relative_to(root) else path
-    expected = f"the vocabulary that the records were made with, sha256 {made_with[:16]}..., as {MANIFEST} lists"
+    expected = f"the vocabulary that the data were made with, sha256 {made_with[:16]}..., as {MANIFEST} lists"
     return Finding("manifest", str(name), expected, f"{vocabulary.sha256[:16]}...", advice=advice)
 
 

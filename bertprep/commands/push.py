@@ -96,7 +96,7 @@ class Push(Where, How):
     folder: Path | str = field(
         kw_only=False,
         metadata=described(
-            "finished records of any format, with their manifest", metavar="FOLDER", check=path_arg, positional=True
+            "finished records of any format, with their vocab.txt", metavar="FOLDER", check=path_arg, positional=True
         ),
     )
     repository: str = field(

@@ -96,14 +96,15 @@ class Shard(ShardSettings, DocumentRequest):
         return made.since(started)
 
     def _name_corpus(self) -> str:
-        """Return the name of the corpus; raise `UsageError` if the user's own text has the name of a download."""
+        """Return the name of the corpus; raise `UsageError` if the user's own text has a name that stands for other text."""
         asked = self.corpus
         if asked is None and self.is_given:
             asked = GIVEN if self.dataset is None else name_data_set(self.dataset, self.split)
         corpus = name_corpus(asked, self.workspace, self.language)
-        if self.is_given and parts_of(corpus):
+        if self.is_given and (parts_of(corpus) or corpus == SAMPLE):
+            what = "the sample corpus" if corpus == SAMPLE else "a download"
             raise UsageError(
-                f"--corpus {asked}: is the name of a download; give your own text another name, such as --corpus my_{corpus}"
+                f"--corpus {asked}: is the name of {what}; give your own text another name, such as --corpus my_{corpus}"
             )
         return corpus
 

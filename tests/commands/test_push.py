@@ -371,7 +371,7 @@ REFUSED: dict[str, tuple[Callable[[Case], Any], str]] = {
     "without vocabulary": (lambda it: (it.records / "vocab.txt").unlink(), "has no vocab.txt, without which nobody can"),
     "other vocabulary": (
         lambda it: (it.records / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n"),
-        "the vocabulary that the records were made with",
+        "the vocabulary that the data were made with",
     ),
     "wrong records": (lambda it: change_a_record(it.records), "cannot be pushed: .*; bertprep validate .* lists all findings"),
     "no Hub": (lambda it: it.hub.answers.update({"/api/whoami-v2": lambda _: Answer(b"<html>hello")}), "check the address"),

@@ -238,7 +238,7 @@ def losses_and_outputs(engine_name: str, task_name: str) -> dict[str, Any]:
 def test_several_hosts_of_several_cpus_are_refused_by_tensorflow() -> None:
     from trainer.engines.tensorflow import _make_logical_cpus
 
-    with pytest.raises(UsageError, match=r"^--devices 2: several hosts without GPUs have one device each"):
+    with pytest.raises(UsageError, match=r"^--devices 2: several hosts without GPUs can have one device each"):
         _make_logical_cpus(EngineSettings(engine="tensorflow", devices=2), 2)
 
 
