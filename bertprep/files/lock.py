@@ -5,6 +5,7 @@ The OS releases the locks of a run when it dies.
 
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,8 @@ from bertprep.files.paths import is_object
 from bertprep.progress import print_message
 
 LOCK = ".lock"
+_TRIES, _SECONDS_BETWEEN = 50, 0.002
+"""`is_held` takes a lock for microseconds, so a lock counts as held only if it is still taken after a tenth of a second."""
 
 
 @contextmanager
@@ -44,39 +47,49 @@ def hold(path: Path) -> int | None:
 
     `is_held` returns True for the file until the descriptor is closed.
     """
-    return _try_lock(path, fcntl.LOCK_SH)
+    if (descriptor := _open(path)) is None:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+    except OSError:  # a file system without locks
+        os.close(descriptor)
+        return None
+    return descriptor
 
 
 def is_held(path: Path) -> bool:
     """Return whether a running process has locked a file; False if that cannot be known, for example in a store."""
+    if (descriptor := _open(path)) is None:
+        return False
     try:
-        descriptor = _try_lock(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _lock_now(descriptor)
     except BlockingIOError:
         return True
-    if descriptor is not None:
+    except OSError:  # a file system without locks
+        return False
+    finally:
         os.close(descriptor)
     return False
 
 
-def _try_lock(path: Path, operation: int) -> int | None:
-    """Lock a file and return its descriptor; None if there is no such file, or if its file system has no locks.
-
-    With LOCK_NB, raises `BlockingIOError` if another process holds the lock.
-    """
+def _open(path: Path) -> int | None:
+    """Return the descriptor of a file; None if there is no such file on this machine."""
     if is_object(path):
         return None
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     except OSError:
         return None
-    try:
-        fcntl.flock(descriptor, operation)
-    except OSError as error:
-        os.close(descriptor)
-        if isinstance(error, BlockingIOError):
-            raise
-        return None
-    return descriptor
+
+
+def _lock_now(descriptor: int) -> None:
+    """Take the exclusive lock of a file, or raise `BlockingIOError` if another process has one."""
+    for _ in range(_TRIES):
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_SECONDS_BETWEEN)
+    return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _open_locked(path: Path, *, wait: bool) -> int:
@@ -85,7 +98,7 @@ def _open_locked(path: Path, *, wait: bool) -> int:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock_now(descriptor)
         except BlockingIOError:
             if not wait:
                 os.close(descriptor)
