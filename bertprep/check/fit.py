@@ -149,7 +149,7 @@ def _judge_pieces(counts: RecordCounts, vocabulary: Vocabulary, where: str) -> I
     total = int(counts.tokens.sum())
     if len(counts.tokens) != len(vocabulary) or total < _FEW_TOKENS:
         return
-    share = int(counts.tokens[vocabulary.kinds[1]].sum()) / total
+    share = int(counts.tokens[vocabulary.continues_word].sum()) / total
     if share > MANY_PIECES:
         expected = f"at most {MANY_PIECES:.0%} of the tokens to continue a word, as ## tokens do"
         yield Finding("split-words", where, expected, f"{share:.0%}", level=WARNING)

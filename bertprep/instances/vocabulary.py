@@ -47,9 +47,9 @@ class Vocabulary:
     mask: int
 
     @cached_property
-    def kinds(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """By id, whether a token is [UNK], and whether it continues a word, as ## tokens do: two arrays (v,)."""
-        return np.arange(len(self)) == self.unk, np.array([token.startswith("##") for token in self.tokens])
+    def continues_word(self) -> NDArray[np.bool_]:
+        """By id, whether a token continues a word, as ## tokens do: (v,)."""
+        return np.array([token.startswith("##") for token in self.tokens])
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -142,7 +142,8 @@ def fit_warnings(first: NDArray[Any], vocabulary: Vocabulary, text: Path, advice
     """Return a warning if so many of the first tokens (n,) of a text are [UNK], or ##, that the vocabulary does not fit it."""
     if not len(first):
         return []
-    unknown, pieces = (float(is_such.take(first, mode="clip").mean()) for is_such in vocabulary.kinds)
+    unknown = float(np.mean(first == vocabulary.unk))
+    pieces = float(vocabulary.continues_word.take(first, mode="clip").mean())
     if unknown > MANY_UNKNOWN:
         what = f"{unknown:.0%} of the first tokens of {text} are [UNK]"
     elif pieces > MANY_PIECES:

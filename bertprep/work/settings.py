@@ -66,9 +66,8 @@ def describe_difference(found: dict[str, Any], asked: dict[str, Any]) -> str:
     if name == "converted_to":
         return f"was {'not ' if before is None else ''}made by bertprep convert"
     if name == "shards" and isinstance(before, int) and isinstance(now, int) and asked["kind"] != TEXT_SHARDS:
-        what = (
-            "text shards" if "test_shards" in asked["made_with"] else "--input files"
-        )  # text of a corpus, or files that the user gave
+        is_of_corpus = "test_shards" in asked["made_with"]
+        what = "text shards" if is_of_corpus else "--input files"
         return f"was made of {before:,} {what}, but this run has {now:,}"
     if name == "eod":  # the id of the token that --append-eod adds
         if None not in (before, now):
