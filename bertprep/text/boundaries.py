@@ -11,7 +11,6 @@ the others, one by one. Both need a time that is linear in the length of the tex
 """
 
 import re
-from bisect import bisect
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,14 +18,27 @@ import numpy as np
 import numpy.typing as npt
 
 from bertprep.text.abbreviations import abbreviations_of
-from bertprep.text.long_sentences import MAX_CHARACTERS, MAX_WORDS, SHORT, SHORT_WITHOUT_HEAVY, divide, has_heavy
-from bertprep.text.scripts import CLOSING, HAN, KANA, OPENING, OWN_STOPS, RARE_STOPS, SPACED_STOPS, THAI, codes_of, set_of, table_of
+from bertprep.text.long_sentences import HEAVY, MAX_CHARACTERS, MAX_WORDS, SHORT, SHORT_WITHOUT_HEAVY, divide
+from bertprep.text.scripts import (
+    CLOSING,
+    HAN,
+    KANA,
+    OPENING,
+    OWN_STOPS,
+    RARE_STOPS,
+    SPACED_STOPS,
+    THAI,
+    codes_of,
+    set_of,
+    table_of,
+)
 
 _READ = 5
 """The number of last letters by which NumPy knows a word."""
 _SPACED_MARKS = set_of(SPACED_STOPS)
 _OPENING_MARKS = set_of(OPENING)
-_MARKS = f"[{OWN_STOPS}{RARE_STOPS}{SPACED_STOPS}{CLOSING}]{{0,20}}"
+_CLOSES = f"[{CLOSING.replace('_*', '')}]|[_*](?![\\w.])"
+_MARKS = f"(?:{_CLOSES}|[{OWN_STOPS}{RARE_STOPS}]|[{SPACED_STOPS}](?!\\w)){{0,20}}"
 _STOP = re.compile(
     f"[{OWN_STOPS}{RARE_STOPS}{SPACED_STOPS}]{_MARKS}(?:\\[(?:[0-9]{{1,3}}|[a-z])\\]{_MARKS})?(?: [{OWN_STOPS}]{_MARKS})?"
     f"(?: (?:[{CLOSING.replace('_*', '')}]{{1,4}}|[:;=]['-]?[()DPp]{{1,4}})(?=[ \n]|$))?(?: |(?=\\S))"
@@ -41,18 +53,23 @@ _CHAPTER = re.compile("[^\\W\\d_]+ ")
 _NUMERAL = re.compile("[0-9]+|[IVXLC]+|[A-Z]")
 _DOTTED = re.compile("-?[^\\W\\d_]{1,3}(?:[.-]{1,2}[^\\W\\d_]{1,3})+|[^\\W_]+-(?:[^\\W\\d_]\\.)+[^\\W\\d_]")
 """A word with a full stop inside, such as U.S, Ph.D, J.-H or pro-U.S."""
-_NEVER = frozenset("e.g i.e z.b d.h u.a o.ä i.d.r m.e т.е т.н т.к p.ex t.ex bl.a f.eks o.a i.a m.m d.v.s п.э п.е тј т.ј н.э н.е p.e t.j n.b".split())
+_NEVER = frozenset(
+    "e.g i.e z.b d.h u.a o.ä i.d.r m.e т.е т.н т.к p.ex t.ex bl.a f.eks o.a i.a m.m d.v.s п.э п.е тј т.ј н.э н.е p.e t.j n.b".split()
+)
 """Such words that no sentence ends with."""
 _LAST_LETTERS = ("т. ", "и ")
 _NO_START = frozenset(",;:.!?\u2026%)]}\u060c\u061b\u3001\uff0c\uff1b\uff1a\uff09\u300d\u300f\u3011\u300b")
 """Marks that do not begin a sentence."""
 _THAI = re.compile(f"[{THAI}]")
 _CJK = re.compile(f"[{HAN}{KANA}]")
-_PARTICLE = re.compile("と(?!ころ|にかく|ても|もあれ|もに)|って|など|という|の(?!ち)|を|が|に(?!も|わか)|は(?!い|じ)|へ|で(?!も|は|す|き|ご)|も(?!し|う|っと|ち|の)")
+_PARTICLE = re.compile(
+    "と(?!ころ|にかく|ても|もあれ|もに)|って|など|という|の(?!ち)|を|が|に(?!も|わか)|は(?!い|じ)|へ|で(?!も|は|す|き|ご)|も(?!し|う|っと|ち|の)"
+)
 """What follows a quotation inside a Japanese sentence."""
 
 
 _IS_STOP = table_of(SPACED_STOPS + OWN_STOPS)
+_IS_HEAVY = table_of(HEAVY)
 _IS_LETTER = table_of("A-Za-z")
 _IS_STOP[0xFFFF] = True  # Python decides
 _IS_CLOSING = table_of(CLOSING)
@@ -81,11 +98,12 @@ class SentenceSplitter:
         ['(It is so.', 'Mr. Jay said: “Go!”', 'Then he went.¹', 'All did.']
         """
         text = "\n".join(paragraphs)
-        ends, starts = self._find_ends(text, has_capitals)
+        codes = codes_of(text, 8)  # what is read before the first character and behind the last one is read at the end
+        ends, starts = self._find_ends(text, codes, has_capitals)
         sentences = [text[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
         found: list[str] = []
         done = 0
-        is_heavy = has_heavy(text)
+        is_heavy = codes.dtype != np.uint8 and bool(_IS_HEAVY.take(codes).any())
         for index in np.flatnonzero(ends - starts > (SHORT if is_heavy else SHORT_WITHOUT_HEAVY)).tolist():
             sentence = sentences[index]
             if is_heavy or len(sentence) > MAX_CHARACTERS or sentence.count(" ") >= MAX_WORDS:
@@ -96,10 +114,14 @@ class SentenceSplitter:
                 done = index + 1
         return found + sentences[done:]
 
-    def _find_ends(self, text: str, has_capitals: bool) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def _find_ends(
+        self, text: str, codes: npt.NDArray[Any], has_capitals: bool
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return the end and the start of each sentence."""
-        codes = codes_of(text, 8)  # what is read before the first character and behind the last one is read at the end
-        is_stop = _IS_STOP.take(codes)
+        if codes.dtype == np.uint8:
+            is_stop = (codes == ord(".")) | (codes == ord("!")) | (codes == ord("?"))
+        else:
+            is_stop = _IS_STOP.take(codes)
         is_stop[1:] = is_stop[1:] & ~is_stop[:-1]  # the first of several
         stops = np.flatnonzero(is_stop)
         marks, after = codes[stops], codes[stops + 1]
@@ -117,10 +139,11 @@ class SentenceSplitter:
         is_end, is_title = self._judge_words(codes, stops[dots])
         sure[dots] = is_end
         never[dots] |= is_title & (spaces[dots] == stops[dots] + 1)
-        doubtful = stops[~(sure | never)].tolist()
+        doubtful = stops[~(sure | never)]
         lines = np.flatnonzero(codes[: len(text)] == ord("\n"))
         known = np.sort(np.concatenate([spaces[sure], lines]))
-        decided = np.array(self._decide(text, doubtful, (known + 1).tolist(), has_capitals), np.int64).reshape(-1, 2)
+        before = np.concatenate([[0], known + 1])[np.searchsorted(known, doubtful)]
+        decided = np.array(self._decide(text, doubtful.tolist(), before.tolist(), has_capitals), np.int64).reshape(-1, 2)
         ends = np.concatenate([known, decided[:, 0], [len(text)]])
         starts = np.concatenate([known + 1, decided[:, 1], [len(text) + 1]])
         order = np.argsort(ends, kind="stable")
@@ -147,15 +170,15 @@ class SentenceSplitter:
         is_listed = self._keys[place] == keys
         return (counts > 1) & ~is_listed, (counts > 1) & (counts < _READ) & is_listed & self._are_titles[place]
 
-    def _decide(self, text: str, stops: list[int], known: list[int], has_capitals: bool) -> list[tuple[int, int]]:
+    def _decide(self, text: str, stops: list[int], starts: list[int], has_capitals: bool) -> list[tuple[int, int]]:
         """Return the end of each sentence that ends at one of the doubtful `stops`, and the start of the next.
 
-        Other starts of sentences are `known`.
+        Before each, the last known start of a sentence is in `starts`.
         """
         titles, words = self._language.titles, self._language.words
         found: list[tuple[int, int]] = []
         last = 0
-        for stop in stops:
+        for stop, start in zip(stops, starts, strict=True):
             if stop < last:
                 continue
             if text[stop] == "." and text[stop + 1 : stop + 2] == " ":  # most of them
@@ -169,9 +192,7 @@ class SentenceSplitter:
             match = _STOP.match(text, stop)
             if match is None or (end := match.end()) >= len(text):
                 continue
-            place = bisect(known, stop)
-            start = max(last, known[place - 1]) if place else last
-            if self._ends(text, start, stop, end, has_capitals):
+            if self._ends(text, max(start, last), stop, end, has_capitals):
                 last = end
                 found.append((end - 1 if text[end - 1] == " " else end, end))
         return found

@@ -13,8 +13,9 @@ _WEIGHTS = ((HAN, 4.2), (KANA, 2.4), (HANGUL, 2.0), (THAI + OTHER_UNSPACED, 1.6)
 _WEIGHED = [(re.compile(f"[{characters}]"), weight - 1) for characters, weight in _WEIGHTS]
 SHORT = int(MAX_CHARACTERS / _WEIGHTS[0][1])
 SHORT_WITHOUT_HEAVY = 2 * MAX_WORDS
-"""No sentence of so few characters is too long; the second is for text in which `has_heavy` finds nothing."""
-_HEAVY = re.compile("[\u0e00-\u1aff\u2e80-\uffff\U00020000-\U0003ffff]")  # a coarse set, which is fast
+"""No sentence of so few characters is too long; the second is for text without characters of `HEAVY`."""
+HEAVY = "\u0e00-\u1aff\u2e80-\uffff"  # a coarse set, which is fast; the last one stands for other planes
+_HEAVY = re.compile(f"[{HEAVY}\U00020000-\U0003ffff]")
 _THAI = re.compile(f"[{THAI}]")
 _THAI_SPACE = re.compile(f"(?<=[{THAI}]) (?=[{THAI}])")
 _THAI_CHARACTERS = 60
@@ -25,12 +26,14 @@ _INNER = (
     re.compile(f":{_CLOSING} |\uff1a{_CLOSING}| (?=[\u2013\u2014\\-]{{1,3}} )|(?:\u2014|\u2015|--)(?=[^ \u2014\u2015\\-])"),
     re.compile(f"[,\u060c\u055d\u1363]{_CLOSING} |[\uff0c\u3001]{_CLOSING}| (?=[(\\[])"),
     re.compile(" |\u0f0b"),
-    re.compile(f"(?<=[{HAN}{KANA}{THAI}{OTHER_UNSPACED}])(?=[{HAN}\u3042-\u30fa\u0e01-\u0e2e\u0e40-\u0e44\u0e81-\u0eae\u0ec0-\u0ec4\u1000-\u1021\u1780-\u17a2])"),
+    re.compile(
+        f"(?<=[{HAN}{KANA}{THAI}{OTHER_UNSPACED}])(?=[{HAN}\u3042-\u30fa\u0e01-\u0e2e\u0e40-\u0e44\u0e81-\u0eae\u0ec0-\u0ec4\u1000-\u1021\u1780-\u17a2])"
+    ),
 )
 """Where a sentence that is too long is divided: near the middle, at the first of these that it has there. The last has no mark at all."""
 
 
-def has_heavy(text: str) -> bool:
+def _has_heavy(text: str) -> bool:
     """Return whether a text may have characters that count for several."""
     return not text.isascii() and _HEAVY.search(text) is not None
 
@@ -42,7 +45,7 @@ def measure(sentence: str) -> float:
     (10, 13.6)
     """
     length: float = max(len(sentence), (sentence.count(" ") + 1) * MAX_CHARACTERS / MAX_WORDS)
-    if not has_heavy(sentence):
+    if not _has_heavy(sentence):
         return length
     return length + sum(len(pattern.findall(sentence)) * weight for pattern, weight in _WEIGHED)
 
@@ -60,7 +63,7 @@ def divide(sentence: str) -> list[str]:
     >>> divide("He came; " + "she saw him, and " * 30)[0]
     'He came; she saw him, and she saw him, and'
     """
-    if has_heavy(sentence) and _THAI.search(sentence):
+    if _has_heavy(sentence) and _THAI.search(sentence):
         return [part for piece in _divide_thai(sentence) for part in _shorten(piece)]
     return [*_shorten(sentence)]
 

@@ -3,6 +3,7 @@
 `table_of` makes tables of them, for the code points that `codes_of` returns.
 """
 
+import contextlib
 import re
 from typing import Any
 
@@ -49,8 +50,11 @@ UNSPACED = HAN + KANA + THAI + OTHER_UNSPACED + WIDE_MARKS
 def codes_of(text: str, line_ends: int) -> npt.NDArray[Any]:
     """Return the code points of a text, and of some more line ends; those beyond the Basic Multilingual Plane are 0xFFFF."""
     text += "\n" * line_ends
-    if text.isascii():
-        return np.frombuffer(text.encode(), np.uint8)
+    with contextlib.suppress(UnicodeEncodeError):
+        return np.frombuffer(text.encode("latin-1"), np.uint8)
+    encoded = text.encode("utf-16-le", "surrogatepass")
+    if len(encoded) == 2 * len(text):
+        return np.frombuffer(encoded, np.uint16)
     return np.minimum(np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32), 0xFFFF).astype(np.uint16)
 
 

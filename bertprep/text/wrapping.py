@@ -30,7 +30,9 @@ _LEAST_WIDTH = 30
 _SLACK = 14
 """By how much wrapped lines differ in width, in most blocks."""
 _SAMPLED_BLOCKS = 32
-_WIDE = re.compile("[\u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\ua960-\ua97f\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6\U0001f300-\U0003ffff]")
+_WIDE = re.compile(
+    "[\u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\ua960-\ua97f\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6\U0001f300-\U0003ffff]"
+)
 _BREAK_WITHOUT_SPACE = re.compile(f"(?<=[{UNSPACED}])\\s*\n\\s*(?=[{UNSPACED}])")
 _HYPHENS = "-\u2010\u00ad\u00ac"
 _HYPHENATED = re.compile(rf"[{_HYPHENS}](?<=[^\W\d_].)\n\s*(?=([^\W_]{{1,40}}))")
@@ -85,30 +87,41 @@ class _Lines:
     widths: npt.NDArray[np.int64]
     firsts: npt.NDArray[Any]
     lasts: npt.NDArray[Any]
+    untidy: npt.NDArray[np.int64]  # those that have a space at their beginning or two in a row
     has_unspaced: bool
 
     @classmethod
     def of(cls, text: str) -> _Lines:
         codes = codes_of(text, 1)
-        ends = np.flatnonzero(codes == ord("\n"))
+        are_ends = codes == ord("\n")
+        ends = np.flatnonzero(are_ends)
         starts = np.concatenate([[0], ends[:-1] + 1])
         widths = ends - starts
+        spaces = codes == ord(" ")
+        untidy = np.searchsorted(ends, np.flatnonzero(spaces[1:] & (spaces | are_ends)[:-1]) + 1)
         has_unspaced = not text.isascii() and bool(_IS_UNSPACED.take(codes).any())
         if has_unspaced or "\t" in text:
             more = np.concatenate([[0], np.cumsum(_MORE_WIDTH.take(codes))])
             widths = widths + more[ends] - more[starts]
-        return cls(text, starts, ends, widths, codes[starts], codes[ends - 1], has_unspaced)
+        return cls(text, starts, ends, widths, codes[starts], codes[ends - 1], untidy, has_unspaced)
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
         return self.ends - self.starts
 
     def select(self, chosen: npt.NDArray[np.bool_]) -> list[str]:
-        return [self.text[start:end] for start, end in zip(self.starts[chosen].tolist(), self.ends[chosen].tolist(), strict=True)]
+        return [
+            self.text[start:end] for start, end in zip(self.starts[chosen].tolist(), self.ends[chosen].tolist(), strict=True)
+        ]
 
 
-class Document:
-    """A document as lines; `paragraphs` has those that they make."""
+def find_paragraphs(text: str, counts: Counts) -> list[str]:
+    """Return the paragraphs of a document, with single spaces; what else is changed is added to `counts`."""
+    return _Document(text, counts).paragraphs() if "\n" in text or "\r" in text else [*filter(None, [with_single_spaces(text)])]
+
+
+class _Document:
+    """A document as lines, and the width at which most of them are wrapped."""
 
     def __init__(self, text: str, counts: Counts) -> None:
         if "\r" in text:
@@ -116,10 +129,11 @@ class Document:
         lines = _Lines.of(text)
         if _IS_SPACE.take(lines.lasts).any():
             lines = _Lines.of("\n".join(map(str.rstrip, text.split("\n"))))
-        if "\x0c" in text or any(map(_HAS_ONLY_DIGITS.match, lines.select((lines.lengths > 0) & (lines.lengths <= _NUMBER_WIDTH)))):
+        short = lines.select((lines.lengths > 0) & (lines.lengths <= _NUMBER_WIDTH))
+        if "\x0c" in text or sum(_HAS_ONLY_DIGITS.match(line) is not None for line in short) > 2:
             lines = _Lines.of(drop_page_ends(lines.text, counts))
         self._lines, self._counts = lines, counts
-        self._width = 0
+        self._width, self._is_tidy = 0, False
 
     def paragraphs(self) -> list[str]:
         """Return the paragraphs, with single spaces."""
@@ -131,14 +145,12 @@ class Document:
         for first, last in self._find_doubtful(starts, ends) if len(starts) else []:
             start, end = lines.starts[first], lines.ends[last - 1]
             found += self._unwrap(text[done:start])
-            found += [self._join(each) if "\n" in each else each for each in self._divide(text[start:end].split("\n"), first)]
+            found += [with_single_spaces(self._join(each)) for each in self._divide(text[start:end].split("\n"), first)]
             done = end
         found += self._unwrap(text[done:])
-        if any(space in text for space in _ODD_SPACES):
-            return list(filter(None, map(with_single_spaces, found)))
-        if text.startswith(" ") or "\n " in text or "  " in text:
-            found = [" ".join(each.split()) if "  " in each or each.startswith(" ") else each for each in found]
-        return list(filter(None, found))
+        if not self._is_tidy:
+            found = [*map(with_single_spaces, found)]
+        return [*filter(None, found)]
 
     def _find_doubtful(self, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
         """Return the first line of each block that needs a closer look, and the line behind it.
@@ -147,8 +159,6 @@ class Document:
         a book, and NumPy finds them. Blocks with a hyphen at the end of a line, or an item of a list, are doubtful too.
         """
         sizes = ends - starts
-        if sizes.max() == 1:
-            return []
         lines = self._lines
         of_lines = lines.widths[lines.lengths > 0]
         first = np.cumsum(sizes) - sizes
@@ -163,10 +173,18 @@ class Document:
         is_plain = (least >= self._width - _SLACK) & (most >= self._width - _SLACK // 2) & (most <= self._width + _SLACK)
         is_plain &= (self._width > 0) & (most <= MAX_WIDTH)
         special = _IS_HYPHEN.take(lines.lasts) | _MAY_BEGIN_ITEM.take(lines.firsts)
-        special_blocks = np.searchsorted(starts, np.flatnonzero(special & (lines.lengths > 0)), side="right") - 1
-        for block in np.unique(special_blocks[is_plain[special_blocks]]).tolist():
+        of_special = np.unique(np.searchsorted(starts, np.flatnonzero(special & (lines.lengths > 0)), side="right") - 1)
+        for block in of_special[is_plain[of_special]].tolist():
             of_block = lines.text[lines.starts[starts[block]] : lines.ends[ends[block] - 1]]
-            is_plain[block] = not (_HYPHENATED.search(of_block) or _ITEM_BELOW.search(of_block))
+            is_plain[block] &= not (_HYPHENATED.search(of_block) or _ITEM_BELOW.search(of_block))
+        is_tidy = np.ones(len(starts), np.bool_)
+        is_tidy[np.searchsorted(starts, lines.untidy, side="right") - 1] = False
+        self._is_tidy = bool(10 * np.count_nonzero(is_tidy) > 9 * len(starts)) and not any(
+            space in lines.text for space in _ODD_SPACES
+        )
+        if self._is_tidy:  # but for some blocks
+            is_plain &= is_tidy
+            sizes = np.where(is_tidy, sizes, 2)
         doubtful = np.flatnonzero(~is_plain & (sizes > 1))
         return [*zip(starts[doubtful].tolist(), ends[doubtful].tolist(), strict=True)]
 
@@ -179,12 +197,17 @@ class Document:
             firsts = [_first_of(after) for line, after in pairwise(block) if not ends_paragraph(line)]
             small += sum(map(str.islower, firsts))
             capital += sum(map(str.isupper, firsts))
-        return int(np.median(np.repeat(most, ends - starts))) if len(starts) and capital <= small else 0
+        if not len(starts) or capital > small:
+            return 0
+        lines = np.cumsum(np.bincount(most, ends - starts))
+        return int(np.searchsorted(lines, lines[-1] / 2))  # the median of all lines
 
     def _unwrap(self, text: str) -> list[str]:
         """Return the blocks of a text, each as one line."""
         blocks = text.split("\n\n")
-        return [*map(self._join, blocks)] if self._lines.has_unspaced else [block.replace("\n", " ") for block in blocks]
+        if self._lines.has_unspaced:
+            blocks = [_BREAK_WITHOUT_SPACE.sub("", block) for block in blocks]
+        return [block.strip().replace("\n", " ") for block in blocks]
 
     @cached_property
     def _words(self) -> frozenset[str]:
@@ -204,7 +227,9 @@ class Document:
         for run in filter(None, runs):
             chosen = [lines[index] for index in run]
             paragraph = chosen[0]
-            for line, joins in zip(chosen[1:], self._find_joins(chosen, [widths[index] for index in run], has_long), strict=True):
+            for line, joins in zip(
+                chosen[1:], self._find_joins(chosen, [widths[index] for index in run], has_long), strict=True
+            ):
                 if joins:
                     paragraph += f"\n{line}"
                 else:
@@ -244,7 +269,9 @@ class Document:
             elif each.is_continued or (each.is_hyphen and each.first.islower()):
                 joins.append(True)
             elif is_wrapped:
-                joins.append(is_full or (not each.is_end and (continues and 2 * width >= widest or is_near and 4 * width >= 3 * widest)))
+                joins.append(
+                    is_full or (not each.is_end and (continues and 2 * width >= widest or is_near and 4 * width >= 3 * widest))
+                )
             else:
                 joins.append(is_full and continues and widest >= _LEAST_WIDTH and small > capital)
         return joins
@@ -313,9 +340,11 @@ def _first_of(line: str) -> str:
 def with_single_spaces(line: str) -> str:
     """Return a line with single spaces in place of white space."""
     # only the space is printable white space: most lines pass this test, which is five times as fast as splitting them
-    if line.isprintable() and "  " not in line:
-        return line.strip(" ")
-    return " ".join(line.split())
+    if not line.isprintable():
+        return " ".join(line.split())
+    while "  " in line:
+        line = line.replace("  ", " ")
+    return line.strip(" ")
 
 
 def drop_page_ends(text: str, counts: Counts) -> str:
@@ -424,4 +453,3 @@ def _find_lone_heads(lines: Sequence[str], kept: Sequence[int], feeds: Sequence[
             if is_apart and is_head and _first_of(after).islower():
                 found.add(kept[place])
     return found
-
