@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from bertprep.text.scripts import HAN, HANGUL, KANA, OTHER_UNSPACED, THAI
 
-MAX_CHARACTERS, MAX_WORDS = 480, 100
+MAX_CHARACTERS, MAX_WORDS = 540, 100
 """The length of the longest sentence. A character of some scripts counts for several: `_WEIGHTS`."""
-_WEIGHTS = ((HAN, 4.2), (KANA, 2.4), (HANGUL, 2.0), (THAI + OTHER_UNSPACED, 1.6))
+_WEIGHTS = ((HAN, 4.8), (KANA, 2.7), (HANGUL, 2.3), (THAI + OTHER_UNSPACED, 1.8))
 """For how many Latin characters a character of another script counts, by the tokens that a vocabulary has for them."""
 _WEIGHED = [(re.compile(f"[{characters}]"), weight - 1) for characters, weight in _WEIGHTS]
 SHORT = int(MAX_CHARACTERS / _WEIGHTS[0][1])
@@ -42,7 +42,7 @@ def measure(sentence: str) -> float:
     """Return the length of a sentence in Latin characters that need as many tokens; more than `MAX_CHARACTERS` is too long.
 
     >>> measure("Who is it?"), measure("您是谁？")
-    (10, 13.6)
+    (10, 15.4)
     """
     length: float = max(len(sentence), (sentence.count(" ") + 1) * MAX_CHARACTERS / MAX_WORDS)
     if not _has_heavy(sentence):

@@ -41,12 +41,14 @@ _SUSPENDED = frozenset("and or to und oder bis sowie bzw et ou y o e ed en of oc
 """Words before which a hyphen stays at the end of its word, as in `pre- and postwar`."""
 _FIRST = re.compile(r"[\s\"'“”‘’„«»(\[{¿¡_*]{0,40}([^\s\"'“”‘’„«»(\[{¿¡_*])")
 _FIRST_WORD = re.compile(f"\\s*([^\\s{_WIDE.pattern[1:-1]}]+|..?)")
-_ITEM_BELOW = re.compile(r"\n[ \t]*(?:[-*+•◦▪·‣]|[0-9]{1,3}[.)])[ \t]")
+_ITEM_BELOW = re.compile(r"\n[ \t]*(?:(?:[-*+•◦▪·‣]|[0-9]{1,3}[.)])[ \t]|[|│┃┌├└┏┣┗╔║╠╚+─━═┼])")
 _ITEM = re.compile(r"\s*(?:[-*+•◦▪·‣–—]|\(?(?:[0-9]{1,3}|[A-Za-z]|[ivxIVX]{1,5})[.)]|\[[0-9]+\])\s")
 _NUMBER_WIDTH = 24
 _IS_SPACE = table_of(r"\s") & ~table_of(r"\n")
 _IS_HYPHEN = table_of(_HYPHENS)
-_MAY_BEGIN_ITEM = table_of("-*+•◦▪·‣0-9 \\t")
+_TABLE = "|│┃┌├└┏┣┗╔║╠╚+─━═┼"
+"""What begins a line of a table."""
+_MAY_BEGIN_ITEM = table_of(f"-*+•◦▪·‣0-9\\t{_TABLE}")
 _IS_UNSPACED = table_of(UNSPACED)
 _MORE_WIDTH = table_of(_WIDE.pattern[1:-1]).astype(np.int64) + 7 * table_of("\\t")
 """By how much a character is wider than one column; a tab is about eight columns."""
@@ -79,7 +81,10 @@ class Counts:
 
 @dataclass(frozen=True)
 class _Lines:
-    """The lines of a text: where each begins and ends, its width on a terminal, and its first and last character."""
+    """The lines of a text with single spaces: where each begins and ends, its first and last character.
+
+    `widths` are those on a terminal with the spaces that the lines had, such as their indentation.
+    """
 
     text: str
     starts: npt.NDArray[np.int64]
@@ -87,7 +92,6 @@ class _Lines:
     widths: npt.NDArray[np.int64]
     firsts: npt.NDArray[Any]
     lasts: npt.NDArray[Any]
-    untidy: npt.NDArray[np.int64]  # those that have a space at their beginning or two in a row
     has_unspaced: bool
 
     @classmethod
@@ -97,13 +101,17 @@ class _Lines:
         ends = np.flatnonzero(are_ends)
         starts = np.concatenate([[0], ends[:-1] + 1])
         widths = ends - starts
-        spaces = codes == ord(" ")
-        untidy = np.searchsorted(ends, np.flatnonzero(spaces[1:] & (spaces | are_ends)[:-1]) + 1)
         has_unspaced = not text.isascii() and bool(_IS_UNSPACED.take(codes).any())
         if has_unspaced or "\t" in text:
             more = np.concatenate([[0], np.cumsum(_MORE_WIDTH.take(codes))])
             widths = widths + more[ends] - more[starts]
-        return cls(text, starts, ends, widths, codes[starts], codes[ends - 1], untidy, has_unspaced)
+        spaces = codes == ord(" ")
+        surplus = np.concatenate([spaces[:1], spaces[1:] & (spaces | are_ends)[:-1]])
+        if surplus.any():
+            text, codes = _without(text, codes, surplus)
+            ends = np.flatnonzero(codes == ord("\n"))
+            starts = np.concatenate([[0], ends[:-1] + 1])
+        return cls(text, starts, ends, widths, codes[starts], codes[ends - 1], has_unspaced)
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
@@ -113,6 +121,17 @@ class _Lines:
         return [
             self.text[start:end] for start, end in zip(self.starts[chosen].tolist(), self.ends[chosen].tolist(), strict=True)
         ]
+
+
+def _without(text: str, codes: npt.NDArray[Any], surplus: npt.NDArray[np.bool_]) -> tuple[str, npt.NDArray[Any]]:
+    """Return a text without surplus spaces, and its code points."""
+    left = codes[~surplus]
+    if codes.dtype == np.uint8:
+        return left[:-1].tobytes().decode("latin-1"), left
+    if (codes == 0xFFFF).any():  # stands for characters of other planes
+        chosen = np.frombuffer(f"{text}\n".encode("utf-32-le", "surrogatepass"), np.uint32)[~surplus]
+        return chosen[:-1].tobytes().decode("utf-32-le", "surrogatepass"), left
+    return left[:-1].tobytes().decode("utf-16-le", "surrogatepass"), left
 
 
 def find_paragraphs(text: str, counts: Counts) -> list[str]:
@@ -133,7 +152,7 @@ class _Document:
         if "\x0c" in text or sum(_HAS_ONLY_DIGITS.match(line) is not None for line in short) > 2:
             lines = _Lines.of(drop_page_ends(lines.text, counts))
         self._lines, self._counts = lines, counts
-        self._width, self._is_tidy = 0, False
+        self._width = 0
 
     def paragraphs(self) -> list[str]:
         """Return the paragraphs, with single spaces."""
@@ -145,10 +164,10 @@ class _Document:
         for first, last in self._find_doubtful(starts, ends) if len(starts) else []:
             start, end = lines.starts[first], lines.ends[last - 1]
             found += self._unwrap(text[done:start])
-            found += [with_single_spaces(self._join(each)) for each in self._divide(text[start:end].split("\n"), first)]
+            found += [self._join(each) if "\n" in each else each for each in self._divide(text[start:end].split("\n"), first)]
             done = end
         found += self._unwrap(text[done:])
-        if not self._is_tidy:
+        if any(space in text for space in _ODD_SPACES):
             found = [*map(with_single_spaces, found)]
         return [*filter(None, found)]
 
@@ -177,14 +196,6 @@ class _Document:
         for block in of_special[is_plain[of_special]].tolist():
             of_block = lines.text[lines.starts[starts[block]] : lines.ends[ends[block] - 1]]
             is_plain[block] &= not (_HYPHENATED.search(of_block) or _ITEM_BELOW.search(of_block))
-        is_tidy = np.ones(len(starts), np.bool_)
-        is_tidy[np.searchsorted(starts, lines.untidy, side="right") - 1] = False
-        self._is_tidy = bool(10 * np.count_nonzero(is_tidy) > 9 * len(starts)) and not any(
-            space in lines.text for space in _ODD_SPACES
-        )
-        if self._is_tidy:  # but for some blocks
-            is_plain &= is_tidy
-            sizes = np.where(is_tidy, sizes, 2)
         doubtful = np.flatnonzero(~is_plain & (sizes > 1))
         return [*zip(starts[doubtful].tolist(), ends[doubtful].tolist(), strict=True)]
 
@@ -207,7 +218,7 @@ class _Document:
         blocks = text.split("\n\n")
         if self._lines.has_unspaced:
             blocks = [_BREAK_WITHOUT_SPACE.sub("", block) for block in blocks]
-        return [block.strip().replace("\n", " ") for block in blocks]
+        return [block.strip("\n").replace("\n", " ") for block in blocks]
 
     @cached_property
     def _words(self) -> frozenset[str]:
@@ -264,7 +275,9 @@ class _Document:
         joins = []
         for width, each, is_full in zip(widths[:-1], breaks, full, strict=True):
             continues = each.first.islower() and not each.is_end
-            if each.is_item and (items > 1 or each.is_end or not is_full):
+            if each.is_table:
+                joins.append(False)
+            elif each.is_item and (items > 1 or each.is_end or not is_full):
                 joins.append(False)
             elif each.is_continued or (each.is_hyphen and each.first.islower()):
                 joins.append(True)
@@ -305,6 +318,7 @@ class _Break:
     is_continued: bool
     is_hyphen: bool
     is_item: bool
+    is_table: bool
     first: str
     word: int  # the width of the first word behind it
 
@@ -316,6 +330,7 @@ class _Break:
             is_end=ends_paragraph(line),
             is_continued=line.endswith(_CONTINUED),
             is_hyphen=_has_hyphen(line),
+            is_table=line[:1] in _TABLE or after[:1] in _TABLE,
             is_item=_ITEM.match(after) is not None,
             first=_first_of(after),
             word=len(word) + (0 if word.isascii() else len(_WIDE.findall(word))),
