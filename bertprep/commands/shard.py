@@ -63,7 +63,6 @@ class Shard(ShardSettings, DocumentRequest):
         Raises `UsageError` for contradictory or impossible arguments, and `BertprepError` for invalid or incomplete data.
         """
         from bertprep.commands.documents import check_documents, find_given
-        from bertprep.text.sentences import describe_missing_rules
         from bertprep.text.shards import shard_corpus
         from bertprep.text.summary import name_inputs, report_shards, warn_of_lone_documents
 
@@ -78,8 +77,6 @@ class Shard(ShardSettings, DocumentRequest):
         sources = find_given(self) if self.is_given else _downloaded(workspace, corpus)
         language = _find_language(self.language or language_of(corpus), sources)
         settings = replace(narrowed(ShardSettings, self), language=language)
-        if settings.splitter != BY_LINES and (line := describe_missing_rules(language or "en")):
-            warn(f"{'--language' if self.language else 'the language'} {language}: {line}")
         if self.is_given and settings.splitter != BY_LINES:
             check_documents(self, sources, folder, language or "en")
         made = shard_corpus(folder, sources, settings, part=self.read_part(), workers=workers, reporter=self.reporter)

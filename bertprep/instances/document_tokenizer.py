@@ -25,11 +25,10 @@ from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.processors import TemplateProcessing
 
-from bertprep.errors import BertprepError, first_line, quoted
+from bertprep.errors import BertprepError, first_line
 from bertprep.instances.given_words import GIVEN, Segmenter, begin_words, find_starts
 from bertprep.instances.tokenizer import Tokenizer
 from bertprep.instances.tokenizer_files import TOKENIZER, TOKENIZER_CONFIG
-from bertprep.instances.tokenizer_trial import why_unusable
 from bertprep.instances.vocabulary import MAX_TOKENS, SPECIAL_TOKENS, Vocabulary
 from bertprep.untrusted import parse_json, read_bounded
 
@@ -150,15 +149,13 @@ class DocumentTokenizer:
         if config is None and path.name == TOKENIZER:
             config = path.with_name(TOKENIZER_CONFIG)
         mask = _read_mask_token(config) if config and config.is_file() else None
-        if why := why_unusable(data, _SAMPLE):
-            raise BertprepError(f"{path}: is not a tokenizer.json that the library tokenizers can read: {quoted(why)}")
         try:
             self._library = _load(data)
             ids = _find_special_ids(self._library)
             named = None if mask is None else self._library.token_to_id(mask)
             self.config = None if named in (None, ids["mask"]) else config
             ids["mask"] = ids["mask"] if named is None else named
-            sample = self._library.encode(_SAMPLE, add_special_tokens=False)
+            sample = _encode_own_text(self._library, _SAMPLE, add_special_tokens=False)
         except BaseException as error:
             raise _explained(path, "is not a tokenizer.json that the library tokenizers can read", error) from error
         vocabulary, added = self._library.get_vocab(with_added_tokens=True), self._library.get_added_tokens_decoder()
@@ -352,21 +349,32 @@ def _explained(path: Path, what: str, error: BaseException) -> BaseException:
 def _find_special_ids(tokenizer: tokenizers.Tokenizer) -> dict[str, int | None]:
     """Return the ids of the special tokens.
 
-    These are the tokens that the tokenizer puts around a text, or else tokens with the usual names. If several of these names
-    are in the vocabulary, one that the file marks as special is preferred.
+    These are the tokens that the tokenizer puts around the text "a", or else tokens with the usual names. If several of these
+    names are in the vocabulary, one that the file marks as special is preferred.
     """
     special = {each for each, token in tokenizer.get_added_tokens_decoder().items() if token.special}
     ids: dict[str, int | None] = {}
     for role, names in _NAMES.items():
         known = [each for each in map(tokenizer.token_to_id, names) if each is not None]
         ids[role] = next((each for each in known if each in special), known[0] if known else None)
-    around = tokenizer.encode("a")
-    if len(around) and around.special_tokens_mask[0]:
+    around = _encode_own_text(tokenizer, "a", add_special_tokens=True)
+    if around and around.special_tokens_mask[0]:
         ids["cls"] = around.ids[0]
-    if len(around) > 1 and around.special_tokens_mask[-1]:
+    if around and len(around) > 1 and around.special_tokens_mask[-1]:
         ids["sep"] = around.ids[-1]
     unknown = getattr(tokenizer.model, "unk_token", None)
     return {**ids, "unk": ids["unk"] if unknown is None else tokenizer.token_to_id(unknown)}
+
+
+def _encode_own_text(tokenizer: tokenizers.Tokenizer, text: str, *, add_special_tokens: bool) -> tokenizers.Encoding | None:
+    """Return the tokens of a text of bertprep's own, or None if the vocabulary does not cover it.
+
+    Whether a tokenizer suits the user's text, only that text can tell.
+    """
+    try:
+        return tokenizer.encode(text, add_special_tokens=add_special_tokens)
+    except Exception:  # the library raises no narrower class
+        return None
 
 
 def share_in_long_words(begins_word: NDArray[np.bool_]) -> float:
@@ -405,15 +413,18 @@ def _begins_word_by_id(tokenizer: tokenizers.Tokenizer, vocabulary: Mapping[str,
 
 
 def _find_rule_of_words(
-    tokenizer: tokenizers.Tokenizer, sample: tokenizers.Encoding, table: NDArray[np.bool_], added: NDArray[np.bool_]
+    tokenizer: tokenizers.Tokenizer, sample: tokenizers.Encoding | None, table: NDArray[np.bool_], added: NDArray[np.bool_]
 ) -> str:
     """Return the rule by which words are found.
 
     `word_ids` is the rule only if it splits the sample, and differently from the table. Without a pre-tokenizer, `word_ids`
-    changes only at tokens that were added to the vocabulary, and so does not find words.
+    changes only at tokens that were added to the vocabulary, and so does not find words. `sample` is None if the vocabulary
+    does not cover it.
     """
     if isinstance(tokenizer.model, WordPiece) and tokenizer.model.continuing_subword_prefix:
         return WORDPIECE
+    if sample is None:
+        return TABLE
     begins_word = np.diff(np.array(sample.word_ids, np.float64), prepend=-1) != 0
     is_split = (begins_word & ~_at_or_after(added[sample.ids]))[1:].any()
     return WORD_IDS if is_split and not np.array_equal(table[sample.ids][1:], begins_word[1:]) else TABLE
