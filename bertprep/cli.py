@@ -175,7 +175,7 @@ def _add_requests(name: str, parser: Parser) -> None:
     if not isinstance(command.REQUEST, dict):
         add_options(parser, command.REQUEST)
         if name in recipes.COMMANDS:
-            recipes.add_option(parser)
+            recipes.add_option(parser, name)
         parser.set_defaults(run=command.run, request=command.REQUEST)
         return
     subparsers = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
