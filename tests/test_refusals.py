@@ -184,6 +184,9 @@ BERTPREP = """
 2 convert {good.tfrecord|above/a} b.arrow --to ofrecord => --to ofrecord: the name b.arrow is that of arrow files
 2 convert good.tfrecord made --compress gzip => --compress gzip: is for TFRecord only, and OFRecord has no such variant; give --
 2 convert good.tfrecord made --part 0/2 => good.tfrecord: is a single file, which --part
+2 convert good.tfrecord made --executor ray => --executor ray: has no effect on good.tfrecord, a single file; leave it out, or
+2 convert megatron made --to mds --seq 64 {--pred 3|--pick 2|--shards 2} => has no meaning for --to mds; leave it out
+2 tokenize --eod-token x => --eod-token: unknown option
 1 convert good.tfrecord missing/../text.txt/x => cannot be written: missing/../text.txt is a file, expected a folder
 
 2 push {missing|folder|loop|text.txt} me/a =>
