@@ -130,15 +130,17 @@ class Request(Settings):
 
 
 def test_a_request_is_positional_in_both_and_takes_one_for_a_list(capsys: pytest.CaptureFixture[str]):
-    parser = Parser(prog="test", former={"--model": "is now --models"})
+    parser = Parser(prog="test", hints={"--model": "is --models here", "--size": "is --sizes here"})
     add_options(parser, Request)
     found = read_options(Request, parser.parse_args(["a", "--name", "x,y", "--models", "b", "--models", "c"]))
     assert (
         found == Request("a", names="x,y", models=["b", "c"]) == Request(source=Path("a"), names=("x", "y"), models=("b", "c"))
     )
     assert narrowed(Request, found) == found
-    with pytest.raises(UsageError, match=r"^--model: is now --models$"):
+    with pytest.raises(UsageError, match=r"^--model: is --models here$"):
         parser.parse_args(["a", "--model", "b"])
+    with pytest.raises(UsageError, match=r"^--size: unknown option; "):  # there is no --sizes here
+        parser.parse_args(["a", "--size", "b"])
     with pytest.raises(SystemExit):
         parser.parse_args(["--help"])
     shown = capsys.readouterr().out

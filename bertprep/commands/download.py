@@ -16,7 +16,7 @@ from bertprep.commands.function import function_of
 from bertprep.commands.request import Where
 from bertprep.files.free_space import check_free_space, free_space
 from bertprep.files.paths import as_path, local_path
-from bertprep.options import MAX_AT_ONCE, OPTIONS, described, option
+from bertprep.options import OPTIONS, described, option
 from bertprep.sources.catalogue import DEFAULT_MODEL, WIKIPEDIA_DATE
 from bertprep.sources.corpora import language_of
 from bertprep.sources.listing import (
@@ -84,7 +84,6 @@ class Download(Where):
         name="--model", metavar="ID", repeated=True,
         pattern=r"(\w[\w.-]*/)?\w[\w.-]*", words=f"a model on the Hub, such as {DEFAULT_MODEL}",
     )  # fmt: skip
-    connections: int = option(4, "number of files to fetch at once", least=1, most=MAX_AT_ONCE, rare=True)
     dry_run: bool = option(False, "show what would be fetched, and write nothing")
 
     def download(self) -> list[Downloaded]:
@@ -117,10 +116,7 @@ class Download(Where):
         if self.dry_run:
             return found
         check_free_space({each.folder: each.needed_bytes for each in found})
-        downloaded = [
-            _look_at(each, _provide(each, listed.listing, self.connections, hub))
-            for each, listed in zip(wanted, found, strict=True)
-        ]
+        downloaded = [_look_at(each, _provide(each, listed.listing, hub)) for each, listed in zip(wanted, found, strict=True)]
         for each in downloaded:
             if (books := each.listing.links().get(OWN_FILES)) is not None:
                 _report_books(self.reporter, books)
@@ -159,7 +155,7 @@ def _kept_listing(wanted: Wanted) -> Listing | None:
     return listing if wanted.fixed or not listing.missing(wanted.folder) else None
 
 
-def _provide(wanted: Wanted, listing: Listing, connections: int, hub: Hub) -> Listing:
+def _provide(wanted: Wanted, listing: Listing, hub: Hub) -> Listing:
     from bertprep.files.lock import locked
     from bertprep.sources.web import fetch_url
 
@@ -172,7 +168,7 @@ def _provide(wanted: Wanted, listing: Listing, connections: int, hub: Hub) -> Li
         for name, target in kept.links().items():
             make_link(folder / name, target)
         if "hub" in kept.source:
-            hub.fetch(kept, folder, connections=connections)
+            hub.fetch(kept, folder)
         elif not kept.links() and kept.missing(folder):
             fetch_url(kept.files[0], folder / kept.files[0].name, reporter=hub.reporter)
         wanted.finish()

@@ -52,9 +52,6 @@ class Tokenize(TextRequest, DocumentRequest, InRows):
     append_eod: bool = option(
         False, "with --tokenizer: put the tokenizer's end-of-document token after each document, as in Megatron's GPT data sets"
     )
-    eod_token: str | None = option(
-        None, "the token of --append-eod (default: the one that ends a text, such as </s> or <|endoftext|>)", metavar="TOKEN",
-    )  # fmt: skip
     inputs: Sequence[Path | str] = option(
         (), "text files to use as shards unchanged: one sentence per line, a blank line after each document; with --tokenizer "
         "documents as for shard: files, folders, patterns or URLs", name="--input", metavar="PATH", check=path_arg,
@@ -93,8 +90,6 @@ class Tokenize(TextRequest, DocumentRequest, InRows):
             _refuse(of_text, "does not work with --tokenizer, whose file has all settings; leave it out")
         if isinstance(self.words, str) and not self.is_given:
             raise UsageError(f"--words {self.words}: names a column of --input or --dataset; give one of these")
-        if self.eod_token is not None and not self.append_eod:
-            raise UsageError(f"--eod-token {self.eod_token}: needs --append-eod; add it")
         if self.append_eod and self.format == MDS_FORMAT:
             raise UsageError(
                 "--append-eod: is only for token shards; rows of --format mds end with the tokenizer's own; omit one of them"
@@ -183,17 +178,11 @@ class Tokenize(TextRequest, DocumentRequest, InRows):
         """Return the id of the token to put after each document, or None."""
         if not self.append_eod:
             return None
-        eod = tokenizer.info.sep if self.eod_token is None else tokenizer.id_of(self.eod_token)
-        if eod is None and self.eod_token is None:
+        if tokenizer.info.sep is None:
             raise UsageError(
-                f"--append-eod: the tokenizer {tokenizer.info.name} has no token that ends a text, such as </s>; name one "
-                "of its tokens with --eod-token"
+                f"--append-eod: the tokenizer {tokenizer.info.name} has no token that ends a text, such as </s>; leave it out"
             )
-        if eod is None:
-            raise UsageError(
-                f"--eod-token {self.eod_token}: the tokenizer {tokenizer.info.name} has no such token; name one that it has"
-            )
-        return eod
+        return tokenizer.info.sep
 
     def _documents_of_corpus(self, workers: int) -> DocumentShards:
         from bertprep.commands.texts import find_corpus

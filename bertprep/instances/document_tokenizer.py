@@ -189,11 +189,6 @@ class DocumentTokenizer:
         """Return whether a compiled loop, which uses one thread, does most of the work."""
         return self._compiled is not None
 
-    def id_of(self, token: str) -> int | None:
-        """Return the id of a token, or None if the vocabulary does not contain it."""
-        found: int | None = self._library.token_to_id(token)
-        return found
-
     def encode(self, texts: Sequence[str], starts: Sequence[NDArray[np.int64]] = ()) -> Documents:
         """Return the tokens of some documents, without special tokens.
 

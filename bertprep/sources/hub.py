@@ -49,6 +49,7 @@ from bertprep.version import __version__
 MAX_FILES = 100_000
 """The limit on the files of a repository; the largest of the catalogue has some 1,000."""
 _SHOWN_NAMES = 12
+_CONNECTIONS = 4  # files that are fetched at once
 _SECONDS_TO_STOP = 2.0
 _TIMEOUT_FACTOR = 10  # the Hub takes longer to answer a commit of a thousand files than a download
 
@@ -90,7 +91,7 @@ class Hub:
             raise BertprepError(f"{page_of(wanted)}: has no file {' or '.join(wanted.patterns)}{_what_there_is(wanted, tree)}")
         return list_paths(wanted, commit, [tree[path] for path in paths], source_of(wanted))
 
-    def fetch(self, listing: Listing, folder: Path, *, connections: int = 4) -> None:
+    def fetch(self, listing: Listing, folder: Path) -> None:
         """Fetch and verify the files of `listing`; correct ones in `folder` are kept. The caller holds the folder's lock."""
         check_on_disk(folder)
         check_free_space({folder: sum(file.size_bytes or 0 for file in listing.missing(folder))})
@@ -110,7 +111,7 @@ class Hub:
                 return bool(super().update(n))
 
         with temporary_folder(folder / "unfinished") as staging:
-            pool = ThreadPoolExecutor(connections)
+            pool = ThreadPoolExecutor(_CONNECTIONS)
             futures = [pool.submit(self._fetch_file, listing, file, folder, staging, Bar) for file in wanted]
             try:
                 for future in as_completed(futures):

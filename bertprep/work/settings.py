@@ -70,8 +70,6 @@ def describe_difference(found: dict[str, Any], asked: dict[str, Any]) -> str:
         what = "text shards" if is_of_corpus else "--input files"
         return f"was made of {before:,} {what}, but this run has {now:,}"
     if name == "eod":  # the id of the token that --append-eod adds
-        if None not in (before, now):
-            return f"was made with --eod-token of id {before}, but this run has the one of id {now}"
         before, now = before is not None, now is not None
     options = _OF_SHARD if asked["kind"] == TEXT_SHARDS else _OPTIONS
     if name.startswith("inputs["):

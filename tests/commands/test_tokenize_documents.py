@@ -511,25 +511,18 @@ def test_validate_finds_an_end_of_document_that_is_elsewhere(tmp_path: Path, tok
     assert "special-token" in found
 
 
-def test_the_end_of_a_document_may_be_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_tokenizer_without_an_end_of_text_cannot_end_documents(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_lines(tmp_path / "a.jsonl")
-    library = tokenizers.Tokenizer(tokenizers.models.WordLevel({"?": 0, "the": 1, "|": 2}, unk_token="?"))
+    library = tokenizers.Tokenizer(tokenizers.models.WordLevel({"?": 0, "the": 1}, unk_token="?"))
     library.save(str(tmp_path / "tokenizer.json"))
     command = f"tokenize --tokenizer {tmp_path} --input {tmp_path}/a.jsonl --output {tmp_path}/out --append-eod".split()
     assert main(command) == 2
-    assert "has no token that ends a text, such as </s>; name one of its tokens with --eod-token" in capsys.readouterr().err
-    assert main([*command, "--eod-token", "<end>"]) == 2
-    assert "--eod-token <end>: the tokenizer" in capsys.readouterr().err
-    assert main([*command, "--eod-token", "|"]) == 0
-    assert {document[-1] for document in documents_of(open_token_documents(tmp_path / "out"))} == {2}
-    assert main([*command, "--eod-token", "the"]) == 1
-    assert "was made with --eod-token of id 2, but this run has the one of id 1; " in capsys.readouterr().err
+    assert "has no token that ends a text, such as </s>; leave it out" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"eod_token": "</s>"}, "--eod-token </s>: needs --append-eod"),
         ({"append_eod": True, "format": "mds", "seq": 64}, "--append-eod: is only for token shards"),
         ({"append_eod": True, "tokenizer": None}, "--append-eod: needs --tokenizer"),
         ({"words": "w", "inputs": (), "output": None}, "--words w: names a column of --input or --dataset"),

@@ -104,10 +104,9 @@ def test_folders_are_mixed_by_the_weights_of_the_command_line(
             "temperature 0.5: computes weights from sizes; give a temperature or weights",
         ),
         (["{tokens}"], ["--temperature", "0.5"], "--temperature 0.5: mixes several folders, but --data names one"),
-        (["{tokens}"], ["--min-document-tokens", "100000"], "none of its 180 documents has at least 100,000 tokens"),
     ],
 )
-def test_weights_and_filters_that_cannot_be_are_refused(
+def test_weights_that_cannot_be_are_refused(
     given: list[str], options: list[str], message: str, tokens: Path, tmp_path: Path
 ) -> None:
     other = write_set(tmp_path / "other", shards=1)
