@@ -255,9 +255,8 @@ def test_the_token_goes_to_the_hub_alone(server: HubServer, tmp_path: Path, monk
     assert all(asked.headers["Authorization"] == "Bearer hf_secret" for asked in server.asked)
 
 
-LISTING = {"schema": 1, "source": {"dump": "/x"}, "revision": "", "files": [{"name": "x", "url": "x"}]}
+LISTING = {"format": 1, "source": {"dump": "/x"}, "revision": "", "files": [{"name": "x", "url": "x"}]}
 LISTINGS: dict[str, dict[str, object]] = {
-    "another schema": {"schema": 2},
     "no files": {"files": []},
     "a name that leads out": {"files": [{"name": "../x", "url": "x"}]},
     "an impossible size": {"files": [{"name": "x", "url": "x", "size_bytes": -1}]},
