@@ -22,7 +22,7 @@ from bertprep.work.format import FormatError
 from bertprep.work.layout import LEDGER, LISTING, MAPPED, TOKENS, VOCABULARY, Workspace
 from bertprep.work.ledger import is_started
 from bertprep.work.manifest import RECORDS, TOKEN_SHARDS
-from bertprep.work.settings import SETTINGS_FILE, command_for, read_settings
+from bertprep.work.settings import SETTINGS_FILE, read_settings
 
 AnySettings = TypeVar("AnySettings", InstanceSettings, Variant)
 WAIT = "a process is making it now; wait until it has finished"
@@ -39,7 +39,7 @@ def what_finishes(folder: Path) -> str:
         return _run_again("download")
     try:
         if settings := read_settings(folder):
-            name = settings.get("command", command_for(settings))
+            name = settings["command"]
             options = _options_of(folder, settings) if name in ("create", "tokenize") else None
             return _run_again(name) if options is None else f"finish it with: {shlex.join(['bertprep', name, *options])}"
     except FormatError:

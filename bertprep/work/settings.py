@@ -183,7 +183,7 @@ def read_settings(folder: Path) -> dict[str, Any] | None:
     try:
         content = parse_json(read_bounded(path))
         check_format(path, content, f"remove {folder}, and run the command again")
-        settings = check_values(content, _RULES, needed=("versions",))
+        settings = check_values(content, _RULES, needed=tuple(_RULES))
         check_header(settings)
         check_values(settings["versions"], dict.fromkeys(settings["versions"], TEXT), prefix="versions.")
     except (FileNotFoundError, NotADirectoryError):
