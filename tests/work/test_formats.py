@@ -213,6 +213,12 @@ def test_a_file_of_another_format_is_refused(kind: str, bad: str, folder: Path, 
         assert contents(folder) == before, command
 
 
+def test_the_manifest_of_another_program_in_a_folder_without_data_stops_nothing(folder: Path) -> None:
+    (folder / "data/tfrecord/extension").mkdir()
+    (folder / "data/tfrecord/extension" / MANIFEST).write_text('{"name": "a browser extension"}')
+    assert [outcome.ok for outcome in bertprep.validate(["data/tfrecord"], workers=1)] == [True, True, True]
+
+
 @pytest.mark.parametrize("bad", BAD)
 @pytest.mark.parametrize("kind", ["records", "token shards", "token shards of documents"])
 def test_a_data_set_of_another_format_is_not_opened(kind: str, bad: str, folder: Path) -> None:
