@@ -6,7 +6,7 @@ as workers and folders, is an argument of the functions that do the work.
 
 import math
 import re
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from enum import Enum
 from numbers import Integral, Real
 from typing import Any, ClassVar, TypeAlias
@@ -140,9 +140,6 @@ def masks_cut_off(seq: int, pred: int, masked_lm_prob: float) -> int:
     return wanted if wanted > 1.1 * pred else 0
 
 
-_SETTINGS_OF_0_1 = ("seq", "pred", "dupe", "masked_lm_prob", "short_seq_prob", "seed", "one_seed", "whole_word", "cased")
-
-
 @dataclass(frozen=True, kw_only=True)
 class InstanceSettings(Settings):
     """The settings for masked-LM instances: the flags of Google's `create_pretraining_data.py`, and `pairs`.
@@ -203,15 +200,8 @@ class InstanceSettings(Settings):
 
     @property
     def made_with(self) -> dict[str, Any]:
-        """Return the settings for the manifest, without those that have no effect.
-
-        A setting that is newer than version 0.1 is included only if it is not the default, so that older manifests still match.
-        """
-        made_with = {}
-        for field in fields(InstanceSettings):
-            value = getattr(self, field.name)
-            if field.name in _SETTINGS_OF_0_1 or value != field.default:
-                made_with[field.name] = value
+        """Return the settings for the manifest, without those that have no effect."""
+        made_with = asdict(self)
         if not self.has_pairs:
             del made_with["short_seq_prob"]
         return made_with

@@ -323,7 +323,7 @@ _DUMP = (
 ).encode()
 _LISTING = json.dumps(
     {
-        "schema": 1,
+        "format": 1,
         "source": {"hub": "datasets/a/b", "patterns": ["*.parquet"], "revision": "main"},
         "revision": "0" * 40,
         "files": [

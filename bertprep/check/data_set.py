@@ -130,7 +130,7 @@ def _check_some(
                 )
         if checksums:
             for name, listed in file.entries.items():
-                file.findings += folder.check_content(file.folder / name, name, listed, file.checksum)
+                file.findings += folder.check_content(file.folder / name, name, listed, file.blake3)
     return files
 
 

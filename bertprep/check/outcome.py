@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from bertprep.check.counts import Ints, RecordCounts, TokenCounts
 from bertprep.check.expected import Expected
 from bertprep.check.finding import ERROR, Finding
-from bertprep.files.checksums import Checksum
 from bertprep.terminal import Printable, counted, printable, table_lines
 from bertprep.work.layout import split_order
 from bertprep.work.manifest import TEXT_SHARDS, TOKEN_SHARDS, Manifest
@@ -54,7 +53,7 @@ class CheckedFile:
     hashes: NDArray[np.uint64] = field(default_factory=lambda: _NO_HASHES, repr=False)  # (n, 2) of each record or document
     lines: Ints = field(default_factory=lambda: _NO_LINES, repr=False)  # (n,) where each document begins: its line, or its id
     first_unique_id: int = -1  # of SQuAD's windows
-    checksum: Checksum | None = None  # of text, as its CRC-32C, since it is read as a whole
+    blake3: str = ""  # of text, as its CRC-32C, since it is read as a whole
     crc32c: str = ""
 
     @property

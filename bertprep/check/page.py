@@ -34,7 +34,7 @@ from bertprep.terminal import counted, megabytes, printable
 from bertprep.work.layout import split_order
 from bertprep.work.manifest import RECORDS
 
-IS_PAGE = has_in_head(b'<meta name="generator" content="bertprep" />', b": BERT training data</title>")  # the title in 0.2
+IS_PAGE = has_in_head(b'<meta name="generator" content="bertprep" />')
 MAX_TOKENS = 512
 """The maximum number of tokens shown of an example; the rest are only counted."""
 _EXAMPLES, _EXAMPLES_OF_ALL = 8, 120  # per data set, and in total; but at least two per data set

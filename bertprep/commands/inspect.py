@@ -111,8 +111,8 @@ def _open(path: Path, vocab: Path | None) -> Iterator[_Source]:
 
         shown_by = f"head -n {_HEAD_LINES} {shlex.quote(str(path))}"
         raise UsageError(f"{path}: is plain text, expected records or a token shard; to show the text, run {shown_by}")
+    (data_set,) = find_data_sets([path])
     if path.suffix in (".bin", ".idx"):
-        (data_set,) = find_data_sets([path])
         if data_set.manifest and data_set.manifest.tokenizer:
             yield _open_ids(path, data_set, vocab)
             return
@@ -121,7 +121,6 @@ def _open(path: Path, vocab: Path | None) -> Iterator[_Source]:
             yield _Sentences(path, TokenShard(path.with_suffix(f".{TokenFile.BIN}")).read(vocabulary), vocabulary)
             return
     with records.open(path) as file:
-        (data_set,) = find_data_sets([path])
         vocabulary = load_vocabulary_of(data_set, vocab)
         _check_fits(file, vocabulary)
         names = data_set.manifest.made_with.get("labels", ()) if data_set.manifest else ()

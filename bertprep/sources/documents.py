@@ -14,7 +14,7 @@ from typing import Any
 
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file
-from bertprep.files.checksums import BLAKE3, has_checksum, new_hash
+from bertprep.files.checksums import BLAKE3, SHA256, new_hash
 from bertprep.files.hashed import HashedFile
 from bertprep.files.paths import as_path
 from bertprep.sources import readers
@@ -23,8 +23,6 @@ from bertprep.sources.readers import is_local, open_raw, open_stream, suffixes
 from bertprep.work.layout import TRAINING
 
 DUMP, MEMORY, TEXT, WHOLE = "dump", "memory", "text", "whole"
-RULES = {DUMP: 2, "csv": 2, "tsv": 2}
-"""The version of each reader whose output has changed since its first release, so that old and new text never mix."""
 BATCH_TEXT_BYTES = 8_000_000
 MAX_EXPANSION, ALWAYS_TAKEN = 2_000, 1 << 30
 """The limit on the characters of a file: `MAX_EXPANSION` times its bytes, but at least `ALWAYS_TAKEN`.
@@ -67,16 +65,20 @@ class Source:
 
     @property
     def is_known(self) -> bool:
-        return self.reader != MEMORY or has_checksum(self.identity)
+        return self.reader != MEMORY or self._has_checksum
+
+    @property
+    def _has_checksum(self) -> bool:
+        """Whether its identity has a checksum of its content: its BLAKE3, or the sha256 that the Hub publishes."""
+        return BLAKE3 in self.identity or SHA256 in self.identity
 
     def metadata(self) -> dict[str, Any]:
         """Return the values that determine its documents. The name is one of them only if there is no checksum."""
-        known = {key: value for key, value in self.identity.items() if key != "name" or not has_checksum(self.identity)}
+        known = {key: value for key, value in self.identity.items() if key != "name" or not self._has_checksum}
         if self.is_plain:
             return known | ({"one_document": True} if self.reader == WHOLE else {})
-        rules = {"rules": RULES[self.reader]} if self.reader in RULES else {}
         words = {} if self.words is None else {"words": self.words}
-        return {**known, "reader": self.reader, "field": self.field, **words, **rules}
+        return {**known, "reader": self.reader, "field": self.field, **words}
 
     def languages(self) -> list[str]:
         """Return the codes that a dump has for its language, its xml:lang first; [] for any other source."""

@@ -126,7 +126,7 @@ class _Steps:
         names = {name for task in tasks for name in task.files.values()}
         if (finished := read_manifest(folder)) and finished.files.keys() != names:
             remove_folder(folder)  # it was made from other inputs
-        ledger = Ledger(folder=folder, kind=MAPPED_TEXT, made_with={"rules": 1}, versions=versions)
+        ledger = Ledger(folder=folder, kind=MAPPED_TEXT, made_with={}, versions=versions)
         ledgers = dict.fromkeys(tasks[0].files, ledger)
         workers = workers or self.workers
         step = Job(maker, ledgers, tasks, is_step=True)

@@ -79,13 +79,13 @@ def digest_of_texts(texts: Mapping[Path, Entry | None], *, reads: bool = True) -
     """Return the digest of texts that is part of their vocabularies' names.
 
     `texts` has the manifest entry of each text shard. Raises `BertprepError` if a file is not the text that its entry lists.
-    If `reads` is False, a text is read only if its entry has no CRC-32C.
+    If `reads` is False, a text is read only if it has no entry.
     """
     from bertprep.work.text_identity import check_text, identify_text
 
     checksums = []
     for path, entry in texts.items():
-        if entry and "crc32c" in entry and not reads:
+        if entry and not reads:
             checksums.append(entry["crc32c"])
             continue
         size_bytes, crc32c = identify_text(path)

@@ -23,10 +23,11 @@ from typing import Any, Protocol
 
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import create_file, remove_leftovers, sync_folder, write_if_different
-from bertprep.files.checksums import listed_checksum
+from bertprep.files.checksums import BLAKE3, show_checksum
 from bertprep.files.lock import hold
-from bertprep.files.paths import checksum_like, checksum_of, is_object, remove_all, sizes_of
+from bertprep.files.paths import checksum_of, is_object, remove_all, sizes_of
 from bertprep.untrusted import OBJECT, SHA256_DIGITS, TEXT, check_values, parse_json, read_bounded
+from bertprep.work.format import FORMAT, check_format
 from bertprep.work.layout import LEDGER, LISTING, MANIFEST, MAPPED
 from bertprep.work.manifest import DECIDING, KINDS, Manifest, check_entry, is_in_place, read_manifest, write_manifest
 from bertprep.work.settings import (
@@ -137,16 +138,14 @@ class Ledger:
     def finish(self, name: str, entry: Entry) -> None:
         """Create the marker of a finished file. Raises `BertprepError` if another run made the file with other bytes."""
         if not create_file(self._path(name + _SUFFIX), self._marker(name, entry), syncs=False):
-            theirs = self._read_marker(name) or entry
-            expected, found = listed_checksum(theirs), listed_checksum(entry)
-            if expected.algorithm != found.algorithm:  # the file is in a manifest of 0.2, and was made again
-                found = checksum_like(expected, self.folder / name)
+            found, expected = entry[BLAKE3], (self._read_marker(name) or entry)[BLAKE3]
             if found != expected:
                 or_remove = "" if self.is_part else f", or remove {self.folder}"
                 (self.folder / name).unlink(missing_ok=True)
                 raise BertprepError(
-                    f"{self.folder / name}: has {found}, but another run made it with {expected}, so the text or a library "
-                    f"differs; make all files with the same text and versions{or_remove}"
+                    f"{self.folder / name}: has {show_checksum(found)}, but another run made it with "
+                    f"{show_checksum(expected)}, so the text or a library differs; make all files with the same text and "
+                    f"versions{or_remove}"
                 )
 
     def add(self, name: str, entry: Entry) -> None:
@@ -188,7 +187,7 @@ class Ledger:
         entries = self._read_markers([name for name in names if name in marked])
         if manifest := self._read_manifest():
             for name, entry in entries.items():
-                if name in manifest.files and listed_checksum(entry) != listed_checksum(manifest.files[name]):
+                if name in manifest.files and entry[BLAKE3] != manifest.files[name][BLAKE3]:
                     remove_all(self.folder, [name, f"{LEDGER}/{name}{_SUFFIX}"])
                     raise BertprepError(
                         f"{self.folder / name}: differs from {MANIFEST}, and was removed; run the command again to remake it"
@@ -243,7 +242,7 @@ class Ledger:
         return self.folder / LEDGER / name
 
     def _marker(self, name: str, entry: Entry) -> bytes:
-        return json.dumps({"settings": self.digest, "name": name, "entry": entry}).encode()
+        return json.dumps({"format": FORMAT, "settings": self.digest, "name": name, "entry": entry}).encode()
 
     def _list_markers(self) -> set[str]:
         if is_object(self.folder):
@@ -272,7 +271,9 @@ class Ledger:
             if not (data := read_bounded(path, _MAX_BYTES)).strip(b"\0"):
                 path.unlink(missing_ok=True)
                 return None
-            marker = check_values(parse_json(data), _RULES, needed=tuple(_RULES))
+            content = parse_json(data)
+            check_format(path, content, f"remove {self.folder}, and run the command again")
+            marker = check_values(content, _RULES, needed=tuple(_RULES))
             if marker["name"] != name:
                 raise ValueError(f"it belongs to the file {json.dumps(marker['name'])[:200]}")
             check_entry(name, marker["entry"], KINDS[self.kind])

@@ -329,7 +329,7 @@ def test_a_variant_changes_names_and_bytes_and_nothing_else(golden_corpus: Path,
         return {n: (made.folders["tfrecord"] / n).read_bytes() for n in manifest.files}, manifest.made_with, manifest.versions
 
     plain, made_with, versions = make()
-    assert not {"feature_names", "compress"} & made_with.keys()  # the folders of earlier versions have neither
+    assert not {"feature_names", "compress"} & made_with.keys()  # which only TFRecords have
     assert "isal" not in versions
     tf2, made_with_tf2, _ = make(feature_names="tf2")
     assert made_with_tf2 == {**made_with, "feature_names": "tf2"}

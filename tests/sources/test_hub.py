@@ -267,9 +267,8 @@ def test_the_token_does_not_go_where_the_next_page_is(stranger: HubServer, serve
     assert [asked.path for asked in stranger.asked] == ["/more"]
 
 
-LISTING = {"schema": 1, "source": {"dump": "/x"}, "revision": "", "files": [{"name": "x", "url": "x"}]}
+LISTING = {"format": 1, "source": {"dump": "/x"}, "revision": "", "files": [{"name": "x", "url": "x"}]}
 LISTINGS: dict[str, dict[str, object]] = {
-    "another schema": {"schema": 2},
     "no files": {"files": []},
     "a name that leads out": {"files": [{"name": "../x", "url": "x"}]},
     "an impossible size": {"files": [{"name": "x", "url": "x", "size_bytes": -1}]},

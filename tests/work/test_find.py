@@ -57,8 +57,6 @@ LAYOUTS = (
     Layout("ours in a workspace", "tfrecord/S/c/training/c_training_00000.tfrecord tfrecord/S/c/test/c_test_00000.tfrecord",
            "tfrecord/S/c/training/c_training_00000.tfrecord", "tfrecord/S/c/test/c_test_00000.tfrecord",
            note="using the records in"),
-    Layout("ours of 0.1.0", "training/part-00000 training/part-00001 test/part-00000 MANIFEST.json",
-           "training/part-00000 training/part-00001", "test/part-00000"),
     Layout("--output, a format", "tfrecord/c_training_00000.tfrecord ofrecord/part-0", "ofrecord/part-0", named="ofrecord"),
     Layout("--output, the only format", "ofrecord/part-0 ofrecord/part-1 ofrecord/part-10 ofrecord/part-2 MANIFEST.json",
            "ofrecord/part-0 ofrecord/part-1 ofrecord/part-2 ofrecord/part-10"),
@@ -144,7 +142,7 @@ def lay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None
             before = names.partition("MANIFEST.json")[0].split()  # it lists the files that are named before it
             files = sorted(path for path in manifest.parent.rglob("*") if str(path) in before)
             entries = {str(p.relative_to(manifest.parent)): entry_of(p) for p in files}
-            content = {"schema": 1, "kind": "masked-LM records", "made_with": {"seq": 8, "pred": 2, "dupe": 1}, "versions": {}}
+            content = {"format": 1, "kind": "masked-LM records", "made_with": {"seq": 8, "pred": 2, "dupe": 1}, "versions": {}}
             manifest.with_name("manifest.json").write_text(json.dumps({**content, "files": entries}))
 
     return make
