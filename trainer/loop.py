@@ -213,9 +213,8 @@ class _Loop:
         records, task = run.data.records, run.task
         self.batch = GlobalBatch(run.global_batch, engine.data_world_size, engine.data_rank)
         self.batches = TrainingBatches(
-            records, self.batch, seed=run.options.seed, shuffle_shards=run.shuffle_shards, packed_into=run.packed_into,
-            trims=run.options.trim,
-        )  # fmt: skip
+            records, self.batch, seed=run.options.seed, shuffle_shards=run.shuffle_shards, packed_into=run.packed_into
+        )
         self.interval = self.new_interval()
         if state.interval:
             self.interval = _Interval.from_numbers(state.interval)

@@ -152,7 +152,6 @@ class Run:
             **self._plan_of_mixture(),
             "global batch": f"{self.global_batch:,} sequences: {factors}",
             **self._plan_of_packing(),
-            **self._plan_of_trimming(),
             "steps": f"{steps:,}; epochs: {steps * self.global_batch / records:.3g}{self._advice_on_few_steps()}",
             "learning rate": f"{self.schedule.peak:g} after {warmup} of warmup",
             "optimizer": self.optimizer.describe(),
@@ -189,21 +188,6 @@ class Run:
         padding = f"padding {1 - tokens / unpacked:.0%} -> {1 - tokens / is_token.size:.0%}"
         fewer = f"{unpacked / is_token.size:.1f} times fewer rows"
         return {"packing": f"{len(is_token):,} rows in the first step; {padding}: {fewer}"}
-
-    def _plan_of_trimming(self) -> dict[str, str]:
-        """Return the plan's line on the padding that trimming saves, measured on the first window of steps."""
-        if not self.options.trim:
-            return {}
-        settings: dict[str, Any] = {"seed": self.options.seed, "shuffle_shards": self.shuffle_shards}
-        batches = TrainingBatches(self.data.records, GlobalBatch(self.global_batch), trims=True, **settings)
-        steps = range(min(batches.steps_of_window, self.schedule.steps))
-        is_token = [batches.read(step).arrays["input_mask"] != 0 for step in steps]
-        computed, tokens = sum(mask.size for mask in is_token), sum(int(mask.sum()) for mask in is_token)
-        untrimmed = len(steps) * self.global_batch * self.data.records.seq
-        padding = f"padding {1 - tokens / untrimmed:.0%} -> {1 - tokens / computed:.0%}"
-        return {
-            "trimming": f"in the first {counted(len(steps), 'step')} {padding}: {untrimmed / computed:.1f} times fewer tokens"
-        }
 
     def guessed_losses(self) -> dict[str, float]:
         """Return the loss of guessing each masked token by its frequency, for pretraining records only.
@@ -246,7 +230,7 @@ class Run:
             "optimizer": {**asdict(self.optimizer), "beta_2": self.optimizer.second_decay},
             "seq": records.seq, "pred": records.pred, "examples": examples, "records": len(records),
             "data": self._data_sha256(), "shuffle_shards": self.shuffle_shards, "global_batch": self.global_batch,
-            "trim": self.options.trim, "precision": precision, "seed": self.options.seed, "cased": data.cased,
+            "precision": precision, "seed": self.options.seed, "cased": data.cased,
             "vocabulary_sha256": data.vocabulary_sha256, **self.task.metadata(),
         }  # fmt: skip
 
@@ -332,10 +316,8 @@ def prepare(
     packs = isinstance(options, PretrainOptions) and options.pack
     if packs and data.is_packed:
         raise UsageError(f"--pack: the rows of {data.folders[0]} are packed already; leave it out")
-    if options.trim:
-        _check_trimming(data, packs=packs)
     settings, why_engine = choose_engine(settings, packed=packs or data.is_packed)
-    check_engine(settings, packed=packs or data.is_packed, trimmed=options.trim)
+    check_engine(settings, packed=packs or data.is_packed)
     engine: Engine | None = None
     devices, has_accelerator = known_devices(settings)
     if devices is None or (has_accelerator is None and init is None and options.model is None):
@@ -360,19 +342,6 @@ def prepare(
     take_saved_precision(run, settings, engine)
     _show_devices(engine)
     return run, engine
-
-
-def _check_trimming(data: Data, *, packs: bool) -> None:
-    """Raise `UsageError` if trimming is impossible or useless."""
-    if packs:
-        raise UsageError("--trim: cannot be combined with --pack, which leaves little padding; leave --trim out")
-    if data.is_packed:
-        raise UsageError(f"--trim: the rows of {data.folders[0]} are packed, and have little padding; leave it out")
-    if data.task.has_loss_of_padding:
-        raise UsageError(
-            f"--trim: would change the loss of {data.task.describe()}, whose softmax includes the padding of a window; "
-            "leave it out"
-        )
 
 
 def _choose_model(options: RunOptions, data: Data, init: Path | None, *, has_accelerator: bool) -> tuple[str, ModelConfig]:
