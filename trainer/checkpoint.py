@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,8 +33,8 @@ _PATTERN = f"checkpoint-{'[0-9]' * 9}.safetensors"  # exact, so that a user's re
 BEST = "checkpoint-best.safetensors"
 _METADATA = "bertprep"
 _HEADER = {
-    "step": COUNT, "skipped": COUNT, "evaluated": COUNT, "sha256": SHA256_DIGITS, "model": OBJECT, "interval": LIST,
-    "lengthened": LIST, "test": OBJECT, "examples": OBJECT,
+    "step": COUNT, "skipped": COUNT, "evaluated": COUNT, "sha256": SHA256_DIGITS, "model": OBJECT, "lengthened": LIST,
+    "test": OBJECT, "examples": OBJECT,
 }  # fmt: skip
 OPTIONS = {  # the option of each setting in a header, if their names differ
     "global_batch": "global batch (--batch-size, --accumulate, devices)", "precision": "--amp", "schedule.peak": "--lr",
@@ -58,7 +58,6 @@ class RunState:
     step: int = 0  # finished steps
     skipped: int = 0  # updates that fp16 has skipped
     evaluated: int = 0  # the step of the last evaluation
-    interval: list[float] = field(default_factory=list)  # sums since the last line of the log
 
 
 @dataclass(frozen=True)
@@ -161,9 +160,8 @@ def read_best(folder: Path, run: RunState) -> Evaluated | None:
 
 
 def _write(path: Path, run: RunState, state: Weights, more: Mapping[str, Any]) -> Path:
-    interval = {"interval": run.interval} if any(run.interval) else {}
     counts = {"step": run.step, "skipped": run.skipped, "evaluated": run.evaluated, "sha256": _sha256(state)}
-    header = json.dumps({**run.settings, **counts, **interval, **more}, sort_keys=True)
+    header = json.dumps({**run.settings, **counts, **more}, sort_keys=True)
     write_safetensors(path, state, {_METADATA: header})
     return path
 
@@ -191,7 +189,7 @@ def read(path: Path) -> Checkpoint:
         raise corrupt(path, error) from error
     if _sha256(state) != header["sha256"]:
         raise corrupt(path, "its arrays do not have the sha256 of its header")
-    counts = {name: header[name] for name in ("step", "skipped", "evaluated", "interval") if name in header}
+    counts = {name: header[name] for name in ("step", "skipped", "evaluated") if name in header}
     settings = {name: value for name, value in header.items() if name not in (*counts, "sha256", "test")}
     return Checkpoint(RunState(settings, **counts), state)
 

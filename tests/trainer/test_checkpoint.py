@@ -32,7 +32,7 @@ def names(folder: Path) -> list[str]:
 
 
 def test_a_checkpoint_is_read_as_it_was_written(tmp_path: Path) -> None:
-    written = RunState(MADE_WITH, 1000, 7, 900, [1.5, 2.0])
+    written = RunState(MADE_WITH, 1000, 7, 900)
     path = save(tmp_path / "new" / "folder", written, STATE, keep=3)
     assert path == tmp_path / "new" / "folder" / "checkpoint-000001000.safetensors"
     run, state = read(path)
