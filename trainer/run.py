@@ -11,7 +11,7 @@ import math
 import os
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import MISSING, asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -48,9 +48,6 @@ FEW_STEPS = 50
 """A plan of fine-tuning with fewer steps says what to do if the scores stay low."""
 GUESSED_FROM = 10_000
 """The number of training records whose label frequencies give the loss of guessing by frequency."""
-
-_SECTIONS = {"model": ModelConfig, "optimizer": OptimizerSettings, "schedule": Schedule, "examples": ExampleSettings}
-"""The sections of a checkpoint's header, each with the dataclass that defines its settings and their defaults."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,7 +250,7 @@ class Run:
 
     def settings_resumed_from(self, newest: Path, *, precision: str | None) -> dict[str, Any]:
         """Return the settings of this run as it resumes from a checkpoint; raises `UsageError` where the saved ones differ."""
-        saved, settings = with_defaults(checkpoint.read_header(newest)), self.settings(precision=precision)
+        saved, settings = checkpoint.read_header(newest), self.settings(precision=precision)
         return checkpoint.check_resumable(
             newest, saved, settings, lengthen=self.options.lengthen, options={**checkpoint.OPTIONS, **self._names_of_steps()}
         )
@@ -286,21 +283,6 @@ class Run:
             if not (path.is_file() and path.read_bytes() == content):
                 check_output(path, is_of_run, "--out")
         check_output(self.out / PICTURE, is_of_run, "--out")
-
-
-def with_defaults(header: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a checkpoint's header, with defaults for settings that the version which wrote it did not have."""
-    filled = {"examples": {"on_the_fly": False}, "trim": False, **header}
-    for section, settings in _SECTIONS.items():
-        if section not in header:
-            continue
-        defaults = {each.name: each.default for each in fields(settings) if each.default is not MISSING}
-        if section == "examples":
-            if not header[section].get("on_the_fly"):  # records on disk have no such settings
-                continue
-            defaults["data_seed"] = defaults.pop("seed")
-        filled[section] = {**json.loads(json.dumps(defaults)), **header[section]}  # JSON makes tuples lists, as in the header
-    return filled
 
 
 def prepare(
@@ -408,7 +390,7 @@ def is_finished(run: Run, settings: EngineSettings) -> bool:
     header = checkpoint.read_header(newest)
     precision = None if settings.amp == AUTO else settings.amp  # with auto it is not known yet
     run.settings_resumed_from(newest, precision=precision)
-    if not run.is_finished(header["step"], header.get("evaluated", 0)):
+    if not run.is_finished(header["step"], header["evaluated"]):
         return False
     checkpoint.read(newest)  # verifies the checksum even when nothing is left to do
     return True
