@@ -1,9 +1,8 @@
-"""Measure what `--pack` and `--trim` gain: for each engine, sequences per CPU second on records of short documents.
+"""Measure what `--pack` gains: for each engine, sequences per CPU second on records of short documents.
 
 The text is the sample corpus with a new document after every few sentences (log-normal, median 10), so that records of 512
-tokens are half padding. Every measurement runs in its own process, and those of an engine take turns. A process reads, packs or
-trims, and trains the same steps twice; the second time counts, since by then all shapes are compiled. `--trim` sorts the rows
-of 32 steps, so fewer steps give only a sample of its widths.
+tokens are half padding. Every measurement runs in its own process, and those of an engine take turns. A process reads, packs,
+and trains the same steps twice; the second time counts, since by then all shapes are compiled.
 """
 
 import argparse
@@ -28,7 +27,7 @@ from trainer.settings import EngineSettings, OptimizerSettings
 from trainer.tasks.pretraining import Pretraining
 
 ROOT = Path(__file__).resolve().parents[1]
-PLAIN, PACKED, TRIMMED = ROWS = ("one a row", "packed", "trimmed")
+PLAIN, PACKED = ROWS = ("one a row", "packed")
 MEDIAN, SIGMA = 10, 0.7  # of the sentences of a document
 
 
@@ -58,13 +57,8 @@ def measure(options: argparse.Namespace) -> dict[str, float]:
     else:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
     with Records([options.records]) as records:
-        batches = TrainingBatches(
-            records,
-            GlobalBatch(options.batch_size),
-            seed=1,
-            packed_into=int(options.rows == PACKED),
-            trims=options.rows == TRIMMED,
-        )
+        packed_into = int(options.rows == PACKED)
+        batches = TrainingBatches(records, GlobalBatch(options.batch_size), seed=1, packed_into=packed_into)
         vocabulary = len((options.records / "vocab.txt").read_bytes().splitlines())
         engine = open_engine(EngineSettings(engine=options.engine, devices=1, amp=options.precision))
         model = ModelConfig.preset(options.model, vocab_size=vocabulary)

@@ -58,7 +58,7 @@ def export_model(source: Path, target: Path, to: str = TRANSFORMERS) -> None:
     if not is_checkpoint(file):
         raise UsageError(f"{file}: is not a checkpoint of this trainer; name one, or the folder of a run")
     saved, state = checkpoint.read(file)
-    config, task = ModelConfig.from_settings(saved.settings.get("model", {})), task_of_checkpoint(saved.settings)
+    config, task = ModelConfig.from_settings(saved.settings["model"]), task_of_checkpoint(saved.settings)
     shapes, is_cased = task.variable_shapes(config), saved.settings.get("cased")
     google_names.check_variables(file, {name: value.shape for name, value in state.items()}, shapes)
     weights = {name: state[name] for name in shapes}

@@ -183,9 +183,6 @@ class RunOptions(Settings):
     shuffle_shards: int | None = option(
         None, f"shards whose records are shuffled together (default: all; for token shards {DEFAULT_GROUP})", least=1
     )
-    trim: bool = option(
-        False, "put rows of similar length in a batch, and cut them to the longest (default: rows keep their full length)"
-    )
     seed: int = option(12345, "random seed of the initial weights, dropout, and the order of the records", least=0)
     log_every: int | None = option(
         None, "steps between lines of the log (default: 100; fewer in runs below 4,000 steps)", least=1

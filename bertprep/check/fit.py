@@ -91,7 +91,6 @@ def judge_padding(counts: RecordCounts, where: str, origin: Origin, records: int
         advice += (
             f"; python -m trainer --pack packs several examples into a row, and computes about {1 - share:.0%} of the rows"
         )
-        advice += "; --trim, for rows that cannot be packed, cuts batches of similar length"
     expected = f"at most {MAX_PADDING:.0%} padding"
     if share <= MAX_PADDING:
         expected = f"some records of {seq:,} tokens, as from documents that are long enough"

@@ -205,7 +205,7 @@ def test_processes_are_those_of_hosts_or_tf_config(text: str, message: str, monk
 
 
 def test_dropout_keys_are_those_of_each_micro_batch_on_any_rank() -> None:
-    """The bits are pinned: a checkpoint of an older version must resume with the same masks."""
+    """The bits are pinned: a run must resume with the same masks, whatever the versions of the packages."""
     keys = dropout_keys(1, 8, range(4))
     assert keys.tolist()[:2] == [[1061303675, 1047225702], [508857249, 691098155]]
     np.testing.assert_array_equal(dropout_keys(1, 8, range(2, 4)), keys[2:])

@@ -75,20 +75,15 @@ _ACCEPTED: dict[str, dict[str, tuple[tuple[Any, ...], str]]] = {  # the values o
     },
 }
 PACKED = ("jax", "torch", "tensorflow")
-"""The engines that support packed rows and batches of several widths; the first one installed is preferred."""
+"""The engines that support packed rows; the first one installed is preferred."""
 
 
-def check_engine(settings: EngineSettings, *, packed: bool = False, trimmed: bool = False) -> None:
-    """Raise `UsageError` if the framework is missing, or does not support an option, packed rows or trimmed batches."""
+def check_engine(settings: EngineSettings, *, packed: bool = False) -> None:
+    """Raise `UsageError` if the framework is missing, or does not support an option or packed rows."""
     if packed and settings.engine not in PACKED:
         raise UsageError(
             f"--engine {settings.engine}: does not support packed rows; use --engine {' or '.join(PACKED)}, or train without "
             "--pack, and on token shards of documents with --no-packed"
-        )
-    if trimmed and settings.engine not in PACKED:
-        raise UsageError(
-            f"--trim: --engine {settings.engine} has a static graph, which needs one width; leave it out, or use --engine "
-            f"{' or '.join(PACKED)}"
         )
     for name, (accepted, why) in _ACCEPTED.get(settings.engine, {}).items():
         if getattr(settings, name) not in accepted:
