@@ -54,6 +54,7 @@ from bertprep.untrusted import (
 )
 from bertprep.version import __version__
 from bertprep.work.layout import DEV, MANIFEST, by_number
+from bertprep.work.truncation import OVER_RULES, TRUNCATION, TRUNCATION_RULES
 
 SCHEMA = 1
 MAPPED_TEXT, TEXT_SHARDS, TOKEN_SHARDS, RECORDS, TASK_RECORDS, MDS = (
@@ -96,7 +97,7 @@ KINDS = {
             **_CUT, "cased": FLAG, "corpus": CORPUS, "text_sha256": SHA256_DIGITS, "vocabulary": OBJECT, "eod": COUNT,
         },
         needed=(),  # `_OF_TOKENS`
-        entry={**_FILE, "sentences": COUNT, "tokens": COUNT, "in_test": COUNT, "text": OBJECT},
+        entry={**_FILE, "sentences": COUNT, "tokens": COUNT, "in_test": COUNT, "text": OBJECT, **OVER_RULES},
         needed_in_entry=("bytes",),
     ),
     MDS: Kind(
@@ -111,7 +112,7 @@ KINDS = {
             "vocabulary": OBJECT, "converted_to": OBJECT, "converted_from": OBJECT,
         },
         needed=("seq",),  # records of a task that another tool wrote have no pred
-        entry={**_FILE, "examples": COUNT, "seed": SEED, "text": OBJECT},
+        entry={**_FILE, "examples": COUNT, "seed": SEED, "text": OBJECT, TRUNCATION: OBJECT},
         needed_in_entry=("bytes", "examples"),
     ),
     TASK_RECORDS: Kind(
@@ -293,6 +294,8 @@ def check_entry(name: object, entry: object, kind: Kind) -> None:
         raise ValueError(f"{prefix}{BLAKE3} is missing")
     if "text" in checked:
         check_values(checked["text"], _TEXT, needed=tuple(_TEXT), prefix=f"{prefix}text.")
+    if TRUNCATION in checked:
+        check_values(checked[TRUNCATION], TRUNCATION_RULES, needed=tuple(TRUNCATION_RULES), prefix=f"{prefix}{TRUNCATION}.")
 
 
 def check_manifest(content: object) -> dict[str, Any]:
@@ -301,12 +304,15 @@ def check_manifest(content: object) -> dict[str, Any]:
     rules = {"files": OBJECT, "versions": OBJECT, "counts": OBJECT}
     manifest = check_values(content, rules, needed=("files", "versions"))
     files, made_with = manifest["files"], manifest["made_with"]
-    texts = [entry["text"] for entry in files.values() if isinstance(entry, dict) and "text" in entry]
+    texts, truncations = (
+        [entry[key] for entry in files.values() if isinstance(entry, dict) and key in entry] for key in ("text", TRUNCATION)
+    )
     if not (
         all(map(PLAIN_PATH.fullmatch, files))
         and hold_all(files.values(), kind.entry, kind.needed_in_entry)
         and all(map(has_checksum, files.values()))
         and hold_all(texts, _TEXT, tuple(_TEXT))
+        and hold_all(truncations, TRUNCATION_RULES, tuple(TRUNCATION_RULES))
     ):
         for name, entry in files.items():  # the slow check, which names the invalid entry
             check_entry(name, entry, kind)
