@@ -22,10 +22,10 @@ import numpy as np
 
 from bertprep.errors import BertprepError, UsageError
 from bertprep.untrusted import COUNT, LIST, OBJECT, SHA256_DIGITS, check_values, parse_json
-from bertprep.version import __version__
 from bertprep.weights.hugging_face import Weights
 from bertprep.weights.safetensors import read_metadata, read_safetensors, write_safetensors
 from bertprep.weights.tensor_bundle import find_prefix
+from bertprep.work.format import FORMAT, check_format
 from trainer.tasks import task_of_checkpoint
 from trainer.tasks.task import Task
 
@@ -33,8 +33,6 @@ _NAME = "checkpoint-{:09d}.safetensors"
 _PATTERN = f"checkpoint-{'[0-9]' * 9}.safetensors"  # exact, so that a user's renamed copy is never resumed nor removed
 BEST = "checkpoint-best.safetensors"
 _METADATA = "bertprep"
-FORMAT = 1
-"""The format of the checkpoints that this version writes, and the only one that it reads."""
 _ALWAYS = {
     "step": COUNT, "skipped": COUNT, "evaluated": COUNT, "sha256": SHA256_DIGITS, "model": OBJECT, "schedule": OBJECT,
     "examples": OBJECT,
@@ -178,24 +176,10 @@ def read_header(path: Path) -> dict[str, Any]:
         raise BertprepError(f"{path}: is not a checkpoint of this trainer; give it as --init to start from its weights")
     try:
         header = check_values(parse_json(text.encode()), {})
-        _check_format(path, header)
+        check_format(path, header, "name another file, or another --out")
         return dict(check_values(header, _HEADER, needed=tuple(_ALWAYS)))
     except ValueError as error:
         raise corrupt(path, f"its header is not as expected: {error}") from error
-
-
-def _check_format(path: Path, header: Mapping[str, Any]) -> None:
-    """Raise `BertprepError` unless a header has the format of this version; the rest of it is not read then."""
-    if "format" not in header:
-        raise BertprepError(
-            f"{path}: has no format number, so no released version of bertprep wrote it; name another file, or another --out"
-        )
-    found = header["format"]
-    if type(found) is not int or found != FORMAT:
-        raise BertprepError(
-            f"{path}: has format {found!r:.40}, but bertprep {__version__} reads format {FORMAT}; use the version of bertprep "
-            "that wrote it, or a later one"
-        )
 
 
 def read(path: Path) -> Checkpoint:

@@ -22,6 +22,8 @@ from bertprep.check.outcome import Outcome
 from bertprep.config import masks_cut_off
 from bertprep.instances import Vocabulary
 from bertprep.instances.vocabulary import MANY_PIECES, capital_tokens, case_conflict
+from bertprep.terminal import counted
+from bertprep.work.truncation import MANY_CUT_OFF, Truncation
 
 MAX_PADDING = 0.4
 MAX_UNKNOWN = 0.02  # of tokens or labels; a vocabulary of the text gives 0.0002, one of the wrong case 0.05
@@ -95,6 +97,14 @@ def judge_padding(counts: RecordCounts, where: str, origin: Origin, records: int
     if share <= MAX_PADDING:
         expected = f"some records of {seq:,} tokens, as from documents that are long enough"
     yield Finding("padding-share", where, expected, found, level=WARNING, advice=advice)
+
+
+def judge_truncation(truncation: Truncation | None, where: str) -> Iterator[Finding]:
+    """Warn if much of the text is in no record, because it is cut off from sentences that are longer than a record."""
+    if truncation and truncation.cut_off > MANY_CUT_OFF:
+        expected = f"at most {MANY_CUT_OFF:.0%} of the text's tokens cut off from sentences that are longer than a record"
+        found = f"{truncation.cut_off:.1%}, from {counted(truncation.long_sentences, 'sentence')}"
+        yield Finding("cut-off", where, expected, found, level=WARNING)
 
 
 def judge_predictions(seq: int, pred: int, masked_lm_prob: float) -> Iterator[Finding]:

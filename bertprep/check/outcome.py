@@ -16,12 +16,14 @@ from bertprep.check.finding import ERROR, Finding
 from bertprep.terminal import Printable, counted, printable, table_lines
 from bertprep.work.layout import split_order
 from bertprep.work.manifest import TEXT_SHARDS, TOKEN_SHARDS, Manifest
+from bertprep.work.truncation import FITTING, Truncation
 
 _TABLES = (
     ("split", "files", "documents", "records", "tokens", "padding", "[UNK]"),
-    ("split", "[MASK]", "kept", "random token", "next: random"),
+    ("split", "[MASK]", "kept", "random token", "next: random", "cut off", "truncated"),
+    ("split", "sentences", *(f"over {longest} tokens" for longest in FITTING)),
 )
-"""The columns of a data set's two tables: sizes, and random draws. In one table they would not fit on a screen."""
+"""The columns of a data set's tables: sizes, random draws, and lengths of sentences. One table would not fit on a screen."""
 SHOWN_OF_A_CODE = 20
 """The maximum number of findings of a code that `validate` prints for a data set; its JSON has all."""
 _PRINTED = 5
@@ -120,6 +122,12 @@ class Outcome:
                 lines += [Printable(f"  {line}") for line in table_lines(table)]
         return lines
 
+    def truncation(self, split: str) -> Truncation | None:
+        """Return what the records of a split lack of their text, according to the manifest; None if it does not tell."""
+        if self.manifest is None:
+            return None
+        return Truncation.of_entries(self.manifest.files.get(file.name, {}) for file in self.files if file.split == split)
+
     @property
     def errors(self) -> int:
         return sum(finding.level == ERROR for finding in self.findings)
@@ -212,8 +220,14 @@ class Outcome:
                 cells[column] = f"{count / predictions:.2%}"
             if counts.has_pairs or not counts.records:
                 cells["next: random"] = f"{int(counts.next_sentence[1]) / max(counts.records, 1):.1%}"
+            if truncation := self.truncation(split):
+                cells |= {"cut off": f"{truncation.cut_off:.1%}", "truncated": f"{truncation.truncated:.1%}"}
         elif split in self.token_counts and self.kind != TEXT_SHARDS:
-            cells["tokens"] = f"{self.token_counts[split].tokens:,}"
+            counts = self.token_counts[split]
+            cells["tokens"] = f"{counts.tokens:,}"
+            if counts.sentences > counts.documents:
+                cells["sentences"] = f"{counts.sentences:,}"
+                cells |= {f"over {longest} tokens": f"{counts.share_over(longest):.1%}" for longest in FITTING}
         if split in self.unknown:
             cells["[UNK]"] = f"{self.unknown[split][0]:.2%}"
         return cells

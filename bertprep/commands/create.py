@@ -54,7 +54,7 @@ class Create(InFormats, InstanceSettings, TextRequest):
             bertprep.create(seq=512, pred=80, workdir="data", progress=True)
         """
         from bertprep.commands.texts import find_given_tokens, find_text, given_tokens
-        from bertprep.text.summary import report_given
+        from bertprep.text.summary import report_given, warn_of_truncation
         from bertprep.tokens.make import record_job
 
         started = time.monotonic()
@@ -68,6 +68,8 @@ class Create(InFormats, InstanceSettings, TextRequest):
         made = self.make(record_job(texts, vocabulary, settings, self.variant, self._folders(texts)), workers)
         if made.is_complete and settings.has_pairs and not texts.is_of_workspace and not tokens:
             report_given(self.reporter, texts, made, lengths=(self.seq,), is_meant=self.lines_are_sentences)
+        if made.is_complete:
+            warn_of_truncation(made, self.seq, are_users_lines=not texts.is_of_workspace)
         return made.since(started)
 
     def _folders(self, texts: Texts) -> dict[RecordFormat, Path]:

@@ -35,6 +35,7 @@ from bertprep.work.ledger import Entry, Ledger
 from bertprep.work.manifest import RECORDS, TOKEN_SHARDS, versions_of
 from bertprep.work.run import Job, Maker, Task
 from bertprep.work.text_identity import check_text, check_unchanged, identify_text, text_entry
+from bertprep.work.truncation import TRUNCATION, Truncation, count_over
 
 _SAMPLED_SHARDS = 8  # of which the beginnings are made into records where the disk may be too small
 _MOST_BYTES_OF_RECORDS = 20  # for each byte of text, round and format
@@ -259,9 +260,17 @@ class RecordMaker(ShardMaker):
             raise BertprepError(f"{argument.path}: yields no example; expected at least one from each document")
         files = {RecordFormat(name): path for name, path in paths.items()}
         written = write_examples(self.rows.blocks(instances), files, self.variant, tidies=False)
-        return {
-            name: {"documents": shard.documents, **entry_of(file), "seed": seed, "text": text} for name, file in written.items()
-        }
+        counts = {"documents": shard.documents}
+        lost = {}
+        if self.settings.has_pairs:
+            truncation = Truncation.of_sentences(
+                np.diff(shard.sentence_starts),
+                self.settings.longest,
+                paired=instances.paired_tokens,
+                truncated=instances.truncated_tokens,
+            )
+            lost = {TRUNCATION: truncation.as_json()}
+        return {name: {**counts, **entry_of(file), "seed": seed, "text": text, **lost} for name, file in written.items()}
 
     def _read(self, shard: TextShard) -> tuple[TokenizedShard, dict[str, Any]]:
         """Return the tokens of a shard, and the entry of its text for the manifest."""
@@ -288,7 +297,7 @@ class TokenMaker(ShardMaker):
         with write_token_shard(paths, width=len(self.vocabulary)) as writer:
             lengths, sentences = np.diff(tokenized.sentence_starts), np.diff(tokenized.document_starts)
             writer.add(tokenized.tokens, lengths, sequences=sentences)
-        counts = {"documents": writer.documents, "sentences": writer.sequences, "tokens": writer.tokens}
+        counts = {"documents": writer.documents, "sentences": writer.sequences, "tokens": writer.tokens, **count_over(lengths)}
         return {end: {**(counts if end == BIN else {}), **entry, "text": text} for end, entry in writer.entries.items()}
 
 

@@ -55,6 +55,7 @@ from bertprep.untrusted import (
 from bertprep.version import __version__
 from bertprep.work.format import FORMAT, check_format
 from bertprep.work.layout import DEV, MANIFEST, by_number
+from bertprep.work.truncation import OVER_RULES, TRUNCATION, TRUNCATION_RULES
 
 MAPPED_TEXT, TEXT_SHARDS, TOKEN_SHARDS, RECORDS, TASK_RECORDS, MDS = (
     "sorted text", "text shards", "token shards", "masked-LM records", "task records", "MDS",
@@ -97,7 +98,7 @@ KINDS = {
             **_CUT, "cased": FLAG, "corpus": CORPUS, "text_sha256": SHA256_DIGITS, "vocabulary": OBJECT, "eod": COUNT,
         },
         needed=(),  # `_OF_TOKENS`
-        entry={**_FILE, "sentences": COUNT, "tokens": COUNT, "in_test": COUNT, "text": OBJECT},
+        entry={**_FILE, "sentences": COUNT, "tokens": COUNT, "in_test": COUNT, "text": OBJECT, **OVER_RULES},
         needed_in_entry=_NEEDED,
     ),
     MDS: Kind(
@@ -112,7 +113,7 @@ KINDS = {
             "vocabulary": OBJECT, "converted_to": OBJECT, "converted_from": OBJECT,
         },
         needed=("seq",),  # records of a task that another tool wrote have no pred
-        entry={**_FILE, "examples": COUNT, "seed": SEED, "text": OBJECT},
+        entry={**_FILE, "examples": COUNT, "seed": SEED, "text": OBJECT, TRUNCATION: OBJECT},
         needed_in_entry=(*_NEEDED, "examples"),
     ),
     TASK_RECORDS: Kind(
@@ -287,6 +288,8 @@ def check_entry(name: object, entry: object, kind: Kind) -> None:
     checked = check_values(entry, kind.entry, needed=kind.needed_in_entry, prefix=prefix)
     if "text" in checked:
         check_values(checked["text"], _TEXT, needed=tuple(_TEXT), prefix=f"{prefix}text.")
+    if TRUNCATION in checked:
+        check_values(checked[TRUNCATION], TRUNCATION_RULES, needed=tuple(TRUNCATION_RULES), prefix=f"{prefix}{TRUNCATION}.")
 
 
 def manifest_of(content: object) -> Manifest:
@@ -295,11 +298,14 @@ def manifest_of(content: object) -> Manifest:
     rules = {"files": OBJECT, "versions": OBJECT, "counts": OBJECT}
     manifest = check_values(content, rules, needed=("files", "versions"))
     files, made_with = manifest["files"], manifest["made_with"]
-    texts = [entry["text"] for entry in files.values() if isinstance(entry, dict) and "text" in entry]
+    texts, truncations = (
+        [entry[key] for entry in files.values() if isinstance(entry, dict) and key in entry] for key in ("text", TRUNCATION)
+    )
     if not (
         all(map(PLAIN_PATH.fullmatch, files))
         and hold_all(files.values(), kind.entry, kind.needed_in_entry)
         and hold_all(texts, _TEXT, tuple(_TEXT))
+        and hold_all(truncations, TRUNCATION_RULES, tuple(TRUNCATION_RULES))
     ):
         for name, entry in files.items():  # the slow check, which names the invalid entry
             check_entry(name, entry, kind)
