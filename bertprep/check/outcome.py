@@ -223,11 +223,11 @@ class Outcome:
             if truncation := self.truncation(split):
                 cells |= {"cut off": f"{truncation.cut_off:.1%}", "truncated": f"{truncation.truncated:.1%}"}
         elif split in self.token_counts and self.kind != TEXT_SHARDS:
-            counts = self.token_counts[split]
-            cells["tokens"] = f"{counts.tokens:,}"
-            if counts.sentences > counts.documents:
-                cells["sentences"] = f"{counts.sentences:,}"
-                cells |= {f"over {longest} tokens": f"{counts.share_over(longest):.1%}" for longest in FITTING}
+            of_tokens = self.token_counts[split]
+            cells["tokens"] = f"{of_tokens.tokens:,}"
+            if of_tokens.sentences > of_tokens.documents:
+                cells["sentences"] = f"{of_tokens.sentences:,}"
+                cells |= {f"over {longest} tokens": f"{of_tokens.share_over(longest):.1%}" for longest in FITTING}
         if split in self.unknown:
             cells["[UNK]"] = f"{self.unknown[split][0]:.2%}"
         return cells

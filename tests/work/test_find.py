@@ -9,7 +9,6 @@ import json
 import random
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,7 +29,6 @@ from bertprep.work.recognize import TOKEN_INDEX_MAGIC
 from tests.records.columns import column_examples, write_any, write_parquet
 from tests.records.handmade import Variant, file_of, random_record
 from tests.trainer.test_data import opened
-from trainer.log import EventFile
 
 NVIDIA = "lower_case_1_seq_len_128_max_pred_20_masked_lm_prob_0.15_random_seed_12345_dupe_factor_5_shard_256_test_split_10"
 CORPUS = f"tfrecord/{NVIDIA}/wikicorpus_en"
@@ -126,10 +124,6 @@ def lay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None
                     write_any(column_examples(PretrainingExamples, 1, seq=8, pred=2, seed=rng.randrange(99)), path)
             elif path.name == "VOCAB.txt":
                 path.with_name("vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
-            elif ".tfevents." in path.name:
-                with closing(EventFile(path.parent, first_step=0)) as events:
-                    events.write(1, {"loss": 7.25})
-                events.path.rename(path)
             elif any(part.isupper() for part in path.name.split(".")):
                 path.write_text("nothing of note\n")
             elif path.name.startswith(("part", "wiki_0")) and path.suffix != ".gz":
