@@ -18,7 +18,7 @@ from bertprep.files.free_space import check_free_space, free_space
 from bertprep.files.paths import as_path, local_path
 from bertprep.options import OPTIONS, described, option
 from bertprep.sources.catalogue import DEFAULT_MODEL, WIKIPEDIA_DATE
-from bertprep.sources.corpora import language_of
+from bertprep.sources.corpora import downloaded_corpus, language_of, printed_name
 from bertprep.sources.listing import (
     OWN_FILES,
     Listing,
@@ -30,7 +30,7 @@ from bertprep.sources.listing import (
     save_listing,
 )
 from bertprep.terminal import megabytes, print_results, print_table
-from bertprep.work.layout import VOCABULARY
+from bertprep.work.layout import VOCABULARY, Workspace
 
 if TYPE_CHECKING:
     from bertprep.progress import Reporter
@@ -144,7 +144,7 @@ def run(request: Download) -> None:
         folder = part.folder.parent if part.folder.name == PARQUET else part.folder
         rows.append((part.name, f"{part.files:,}", megabytes(part.size_bytes), str(folder)))
     print_table(rows)
-    print_results(*(f"next: {command}" for command in _next_commands(downloads, as_path(request.workdir))))
+    print_results(*(f"next: {command}" for command in _next_commands(downloads, request.workspace)))
 
 
 def _kept_listing(wanted: Wanted) -> Listing | None:
@@ -207,16 +207,17 @@ def _plan_rows(downloads: Sequence[Downloaded]) -> list[tuple[str, ...]]:
     return [*rows, ("all", "", megabytes(all_bytes), megabytes(all_bytes - to_come))]
 
 
-def _next_commands(downloads: Sequence[Downloaded], workdir: Path) -> list[str]:
+def _next_commands(downloads: Sequence[Downloaded], workspace: Workspace) -> list[str]:
+    """Return the commands that use what was downloaded now, and text that was downloaded before."""
     from bertprep.sources.downloads import DATASET
 
     names = {part.name for part in downloads}
-    workspace = "" if workdir == Path("data") else f" --workdir {shlex.quote(str(workdir))}"
-    corpora = "+".join(name for name in ("wikipedia", "bookcorpus") if name in names)
-    language = next((found for part in downloads if (found := language_of(part.folder.name)) and found != "en"), None)
-    in_language = f" --language {language}" if language else ""
-    commands = [f"bertprep shard --corpus {corpora}{in_language}{workspace}"] if corpora else []
+    workdir = "" if workspace.root == Path("data") else f" --workdir {shlex.quote(str(workspace.root))}"
+    commands = []
+    if names & {"wikipedia", "bookcorpus"}:
+        language = next((found for part in downloads if (found := language_of(part.folder.name))), None)
+        commands.append(f"bertprep shard --corpus {printed_name(downloaded_corpus(workspace, language))}{workdir}")
     if vocabulary := next((part.folder for part in downloads if part.name == "vocab"), None):
-        commands.append(f"bertprep create --vocab {shlex.quote(str(vocabulary / VOCABULARY))}{workspace}")
+        commands.append(f"bertprep create --vocab {shlex.quote(str(vocabulary / VOCABULARY))}{workdir}")
     commands += [f"bertprep validate {shlex.quote(str(part.folder))}" for part in downloads if part.name == DATASET]
     return commands

@@ -14,7 +14,7 @@ from bertprep.config import BY_LINES, ShardSettings
 from bertprep.errors import UsageError
 from bertprep.files.paths import sizes_of
 from bertprep.options import narrowed
-from bertprep.sources.corpora import GIVEN, language_of, name_corpus, name_data_set, parts_of
+from bertprep.sources.corpora import GIVEN, language_of, name_corpus, name_data_set, parts_of, printed_name
 from bertprep.sources.sample import SAMPLE, write_sample
 from bertprep.terminal import counted, print_results, warn
 from bertprep.work.layout import MANIFEST, SPLITS, TEST, TRAINING, Workspace, text_shard
@@ -73,7 +73,7 @@ class Shard(ShardSettings, DocumentRequest):
         exists = (folder / MANIFEST).exists()
         if self.corpus is None and not self.inputs:
             others = "" if self.is_given else ", or your own text with --input"
-            self.reporter.message(f"shard: using the corpus {corpus} (choose another with --corpus{others})")
+            self.reporter.message(f"shard: using the corpus {printed_name(corpus)} (choose another with --corpus{others})")
         sources = find_given(self) if self.is_given else _downloaded(workspace, corpus)
         language = _find_language(self.language or language_of(corpus), sources)
         settings = replace(narrowed(ShardSettings, self), language=language)
@@ -173,8 +173,9 @@ def missing_shards(workspace: Workspace, corpus: str) -> UsageError:
     if is_started(folder := workspace.sharded(corpus)):
         return _unfinished_shards(folder)
     given = "" if parts_of(corpus) else "--input FILES "
+    name = printed_name(corpus)
     return UsageError(
-        f"--corpus {corpus}: has no text shards in {folder}; make them first: bertprep shard {given}--corpus {corpus}"
+        f"--corpus {name}: has no text shards in {folder}; make them first: bertprep shard {given}--corpus {name}"
     )
 
 

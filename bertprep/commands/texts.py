@@ -15,7 +15,7 @@ from bertprep.files.paths import as_path
 from bertprep.instances import Vocabulary, load_vocabulary
 from bertprep.instances.vocabulary import load_vocabulary_of
 from bertprep.progress import Reporter
-from bertprep.sources.corpora import GIVEN, name_corpus, name_made_corpus, parts_of
+from bertprep.sources.corpora import GIVEN, name_corpus, name_made_corpus, parts_of, printed_name
 from bertprep.sources.sample import SAMPLE
 from bertprep.terminal import warn
 from bertprep.text.vocabulary import VocabularySettings, describe_unused, digest_of_texts, find_vocabulary, train_once
@@ -60,7 +60,9 @@ def find_corpus(request: TextRequest, workers: int) -> Texts:
         return texts_of_corpus(workspace, corpus, finished)
     if is_started(folder := workspace.sharded(corpus)):
         raise missing_shards(workspace, corpus)
-    raise UsageError(f"{folder}: has no text shards of {corpus}, which --part needs; make them first with bertprep shard")
+    raise UsageError(
+        f"{folder}: has no text shards of {printed_name(corpus)}, which --part needs; make them first with bertprep shard"
+    )
 
 
 def given_texts(request: TextRequest, *, pairs: bool) -> Texts:
@@ -154,7 +156,7 @@ def choose_vocabulary(workspace: Workspace, texts: Texts, reporter: Reporter, *,
     trained = [each.path for each in of_text if each.is_cased == cased]
     if len(trained) > 1:
         raise UsageError(
-            f"--corpus {texts.corpus}: has {len(trained)} vocabularies, none with {settings.size:,} tokens; choose one: "
+            f"--corpus {printed_name(texts.corpus)}: has {len(trained)} vocabularies, none with {settings.size:,} tokens; choose one: "
             f"{', '.join(f'--vocab {each}' for each in trained)}"
         )
     if trained:
@@ -171,7 +173,7 @@ def choose_corpus(workspace: Workspace, asked: str | None, reporter: Reporter) -
         return name_corpus(asked, workspace)
     corpus = name_made_corpus(workspace)
     if corpus != SAMPLE or workspace.sharded(SAMPLE).exists():
-        reporter.message(f"using the corpus {corpus} (choose another with --corpus)")
+        reporter.message(f"using the corpus {printed_name(corpus)} (choose another with --corpus)")
     return corpus
 
 
@@ -204,7 +206,8 @@ def ensure_shards(workspace: Workspace, corpus: str, workers: int, reporter: Rep
 
         for part in parts:
             check_downloaded(workspace, part)
-        reporter.message(f"making the text shards of {corpus} first, as bertprep shard --corpus {corpus} does")
+        name = printed_name(corpus)
+        reporter.message(f"making the text shards of {name} first, as bertprep shard --corpus {name} does")
     return shard(workdir=workspace.root, corpus=corpus, workers=workers, progress=reporter.enabled, **settings).manifest
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.checksums import SHA256
 from bertprep.files.paths import checksum_of
-from bertprep.sources.corpora import BOOKS
+from bertprep.sources.corpora import BOOKS, printed_name
 from bertprep.sources.documents import DUMP, Source
 from bertprep.sources.inputs import find_sources
 from bertprep.sources.listing import OWN_FILES, Listing, load_listing
@@ -23,7 +23,7 @@ def check_downloaded(workspace: Workspace, part: str) -> Listing:
     command = "bertprep download " + ("bookcorpus" if part == BOOKS else f"wikipedia --language {part.partition('_')[2]}")
     listing = load_listing(folder)
     if listing is None:
-        raise UsageError(f"--corpus {part}: is not in {folder}; run {command} first")
+        raise UsageError(f"--corpus {printed_name(part)}: is not in {folder}; run {command} first")
     own = next(iter(listing.links().values()), None)
     if own and not own.exists():
         raise BertprepError(

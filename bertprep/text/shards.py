@@ -32,6 +32,7 @@ from bertprep.files.atomic import atomic_file, remove_folder
 from bertprep.files.checksums import BLAKE3, digest, new_hash
 from bertprep.files.paths import as_path
 from bertprep.progress import Reporter
+from bertprep.sources.corpora import printed_name
 from bertprep.sources.documents import BATCH_TEXT_BYTES, MEMORY, SPLITTERS, WHOLE, Batch, Source, copy_stream
 from bertprep.sources.dump import SKIPPED
 from bertprep.sources.plain_text import Piece, TextFile, cut_file, hash_file, read_piece
@@ -115,6 +116,11 @@ class _Steps:
     workers: int
     part: Part | Finish | None
     reporter: Reporter
+
+    @property
+    def printed(self) -> str:
+        """The name of the corpus in messages."""
+        return printed_name(self.corpus)
 
     def run(self, maker: Maker, name: str, tasks: Sequence[Task], workers: int | None = None) -> dict[str, Entry]:
         """Make all files of a step, even those that other parts have not made yet, and return their entries."""
@@ -201,7 +207,7 @@ def _find_ranges(texts: Mapping[str, "_Sorted"], steps: _Steps) -> Ranges:
     """Return the hash ranges of all shards, from a text for each split or from one text, part of which is held out."""
     for split, text in texts.items():
         if not text.count("documents"):
-            named = "--test-input: no document" if split == TEST else f"{steps.corpus}: no document"
+            named = "--test-input: no document" if split == TEST else f"{steps.printed}: no document"
             raise BertprepError(
                 f"{named} in {counted(text.inputs, 'input')}; expected text with a blank line between documents"
             )
@@ -229,7 +235,7 @@ def hash_files(sources: Sequence[Source], corpus: str, workers: int, reporter: R
     """Return the size and BLAKE3 of each plain text file, by location; other sources bring their own identity."""
     plain = [source.location for source in sources if source.is_plain]
     with (
-        reporter.progress(f"read {corpus}", len(plain), "files", enabled=bool(plain)) as shown,
+        reporter.progress(f"read {printed_name(corpus)}", len(plain), "files", enabled=bool(plain)) as shown,
         closing(pool.run(hash_file, [(location, as_path(location)) for location in plain], workers=workers)) as results,
     ):
         files = {}
@@ -269,7 +275,7 @@ def _copy_streams(steps: _Steps, sources: Sequence[Source]) -> dict[int, _Copied
     names = {index: f"{_digest(index, source.metadata())}.arrow" for index, source in streams.items()}
     tasks = [Task(source.location, {"file": names[index]}, source) for index, source in streams.items()]
     is_here = any(source.reader == MEMORY for source in streams.values())  # no other process can read it
-    entries = steps.run(_Copy(f"read {steps.corpus}"), "copied", tasks, workers=1 if is_here else None)
+    entries = steps.run(_Copy(f"read {steps.printed}"), "copied", tasks, workers=1 if is_here else None)
     found = {path.name: (path, entry) for path, entry in _placed(entries, "").items()}
     copied = {}
     for index, name in names.items():
@@ -338,7 +344,7 @@ def _sort(
         name = _digest(content, seen[content])
         label = group[0].location if group else ""
         tasks.append(Task(label, {"runs": name + RUNS, "rows": name + ROWS}, tuple(group)))
-    entries = steps.run(_Sort(f"sort {steps.corpus}"), _name_step("sorted", split), tasks)
+    entries = steps.run(_Sort(f"sort {steps.printed}"), _name_step("sorted", split), tasks)
     return _Sorted(len(chosen), _placed(entries, RUNS), tuple(_placed(entries, ROWS)))
 
 
@@ -398,7 +404,7 @@ def _merge(steps: _Steps, split: str, files: dict[Path, Entry]) -> dict[Path, En
         for group in groups:
             name = _digest([path.name for path in group]) + RUNS
             tasks.append(Task(name, {"runs": name}, (group, sum(files[path]["text_bytes"] for path in group))))
-        files = _placed(steps.run(_Merge(f"merge {steps.corpus}"), _name_step(f"merged_{level}", split), tasks), RUNS)
+        files = _placed(steps.run(_Merge(f"merge {steps.printed}"), _name_step(f"merged_{level}", split), tasks), RUNS)
     return files
 
 
@@ -436,7 +442,7 @@ class _Reduce(Maker):
         left_out: Sequence[Path] = (),
         keep_duplicates: bool = False,
     ) -> None:
-        self.label = f"shard {corpus}"
+        self.label = f"shard {printed_name(corpus)}"
         self._runs, self._text_bytes = runs or {}, text_bytes
         self._left_out, self._keep_duplicates = left_out, keep_duplicates
 
