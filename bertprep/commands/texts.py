@@ -156,7 +156,8 @@ def choose_vocabulary(workspace: Workspace, texts: Texts, reporter: Reporter, *,
     trained = [each.path for each in of_text if each.is_cased == cased]
     if len(trained) > 1:
         raise UsageError(
-            f"--corpus {printed_name(texts.corpus)}: has {len(trained)} vocabularies, none with {settings.size:,} tokens; choose one: "
+            f"--corpus {printed_name(texts.corpus)}: has {len(trained)} vocabularies, none with {settings.size:,} tokens; "
+            "choose one: "
             f"{', '.join(f'--vocab {each}' for each in trained)}"
         )
     if trained:

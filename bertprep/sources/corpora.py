@@ -6,8 +6,8 @@
     bookcorpus                bookscorpus                  BookCorpus
     wikipedia+bookcorpus      books_wiki_en_corpus         both, the books first
 
-The names on the left are printed. Folders and files have NVIDIA's, which --corpus accepts too. Any other name is a corpus of the
-user's own.
+The names on the left are printed. Folders and files have NVIDIA's, which --corpus accepts too. Any other name is that of
+text of the user's own.
 """
 
 import re
