@@ -30,6 +30,10 @@ def find_given(request: DocumentRequest, words: str | None = None) -> Sequence[S
     except UsageError as error:
         raise UsageError(str(error).replace("--input", "--test-input", 1)) from error
     sources = [*training, *(replace(source, split=TEST) for source in test)]
+    if request.join is not None:
+        if words is not None:
+            raise UsageError(f"--join {request.join} and --words {words}: give only one of the two")
+        sources = [_joined(source, request.join) for source in sources]
     if words is None:
         return sources
     from bertprep.sources.word_columns import check_has_columns
@@ -37,6 +41,15 @@ def find_given(request: DocumentRequest, words: str | None = None) -> Sequence[S
     for source in sources:
         check_has_columns(source, words)
     return [replace(source, words=words) for source in sources]
+
+
+def _joined(source: Source, column: str) -> Source:
+    from bertprep.sources.documents import MEMORY
+    from bertprep.sources.joined_rows import check_has_columns
+
+    if source.reader != MEMORY:  # of which `from_memory` reads the column
+        check_has_columns(source.location, source.reader, column)
+    return replace(source, joined_by=column)
 
 
 def _find_files(request: DocumentRequest, locations: Sequence[Path | str]) -> list[Source]:
@@ -79,7 +92,7 @@ def _find_data_set(request: DocumentRequest, words: str | None) -> list[Source]:
 
     dataset, split, field = request.dataset, request.split, request.field
     if not isinstance(dataset, str | Path):
-        return [*from_memory(dataset, split, field, words)]
+        return [*from_memory(dataset, split, field, words, request.join)]
     if (folder := as_path(dataset)).is_dir():
         return [*find_saved(folder, split, field)]
     if is_object(folder):

@@ -94,6 +94,10 @@ class OfDocuments(Request):
         "text", "key or column of the text if there are several; title,body joins two as paragraphs",
         metavar="NAME[,NAME]", once=True,
     )  # fmt: skip
+    join: str | None = option(
+        None, "key or column that is the same in all rows of a document, whose rows follow each other; each row is a line",
+        metavar="NAME",
+    )  # fmt: skip
     one_document_per_file: bool = option(False, "each text file is one document, even with blank lines")
     one_document_per_block: bool = option(
         False, "each block of a text file between blank lines is one document, even if it has few sentences"
@@ -116,6 +120,8 @@ class OfDocuments(Request):
             raise UsageError(
                 f"--field {self.field!r}: has an empty name; name the key or column, or several separated by commas"
             )
+        if self.join is not None and not self.is_given:
+            raise UsageError(f"--join {self.join}: needs --input or --dataset, whose rows it joins")
         if self.one_document_per_file and self.one_document_per_block:
             raise UsageError("--one-document-per-file and --one-document-per-block: give only one of the two")
         if self.split is None:

@@ -69,6 +69,7 @@ class Tokenize(TextRequest, DocumentRequest, InRows):
         of_documents = {
             "--dataset": self.dataset is not None,
             "--field": self.field != "text",
+            "--join": self.join is not None,
             "--one-document-per-file": self.one_document_per_file,
             "--format mds": self.format == MDS_FORMAT,
             "--one-document-per-block": self.one_document_per_block,

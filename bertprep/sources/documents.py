@@ -18,6 +18,7 @@ from bertprep.files.checksums import BLAKE3, SHA256, new_hash
 from bertprep.files.hashed import HashedFile
 from bertprep.files.paths import as_path
 from bertprep.sources import readers
+from bertprep.sources.joined_rows import join_rows, read_keys
 from bertprep.sources.plain_text import MAX_DOCUMENT_BYTES
 from bertprep.sources.readers import is_local, open_raw, open_stream, suffixes
 from bertprep.work.layout import TRAINING
@@ -52,6 +53,7 @@ class Source:
     split: str = TRAINING  # or TEST, if the user gives the test documents
     words: str | None = None  # column or key that holds the words of each text
     words_in_memory: Callable[[], Iterable[Any]] = tuple  # for MEMORY: yields the values of that column
+    joined_by: str | None = None  # column or key whose value is the same in all rows of a document
 
     @property
     def is_plain(self) -> bool:
@@ -78,7 +80,8 @@ class Source:
         if self.is_plain:
             return known | ({"one_document": True} if self.reader == WHOLE else {})
         words = {} if self.words is None else {"words": self.words}
-        return {**known, "reader": self.reader, "field": self.field, **words}
+        joined = {} if self.joined_by is None else {"joined_by": self.joined_by}
+        return {**known, "reader": self.reader, "field": self.field, **words, **joined}
 
     def languages(self) -> list[str]:
         """Return the codes that a dump has for its language, its xml:lang first; [] for any other source."""
@@ -91,7 +94,10 @@ class Source:
 
     def documents(self) -> Iterable[str]:
         """Yield all documents, empty ones too. They are unchanged, except that BookCorpus is joined and Wikipedia cleaned."""
-        return _bounded(READERS[self.reader](self), self)
+        texts = READERS[self.reader](self)
+        if self.joined_by is not None:
+            texts = join_rows(texts, read_keys(self.location, self.reader, self.joined_by), self.location)
+        return _bounded(texts, self)
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from bertprep.files.checksums import BLAKE3
 from bertprep.files.paths import as_path, checksum_of
 from bertprep.sources.documents import MEMORY, READER_OF_SUFFIX, TEXT, WHOLE, Source
 from bertprep.sources.fields import batch_texts, find_columns, row_text, show_names
+from bertprep.sources.joined_rows import find_key, join_rows, no_column
 from bertprep.sources.readers import file_system, is_local, is_url, is_web, split_hops, suffixes
 from bertprep.sources.word_columns import find_words, no_words
 from bertprep.untrusted import check_name, parse_json, read_bounded
@@ -235,10 +236,13 @@ def _read_json(path: Path, pick: Callable[[Any], Sequence[Any]]) -> Sequence[Any
         raise BertprepError(f"{path}: was not written by save_to_disk ({why}); copy or save the data set again") from error
 
 
-def from_memory(dataset: object, split: str | None, field: str, words: str | None = None) -> list[Source]:
+def from_memory(
+    dataset: object, split: str | None, field: str, words: str | None = None, join: str | None = None
+) -> list[Source]:
     """Return the text of a Dataset, DatasetDict, IterableDataset, IterableDatasetDict or pyarrow.Table.
 
-    `words` is the column with the words of each text, if there is one. The calling process reads the data set, on each run.
+    `words` is the column with the words of each text, and `join` the one whose value is the same in all rows of a document,
+    if there are any. The calling process reads the data set, on each run.
     Raises `UsageError` for any other type, and for a missing field or split.
     """
     kinds = {f"{each.__module__.partition('.')[0]}.{each.__name__}" for each in type(dataset).__mro__}
@@ -258,11 +262,15 @@ def from_memory(dataset: object, split: str | None, field: str, words: str | Non
     features = getattr(rows, "features", None)
     schema = features.arrow_schema if features is not None else getattr(rows, "schema", None)
     names = None if schema is None else find_columns(schema, field, what)
-    read = partial(_texts_in_memory, rows, names, what, field)
+    read: Callable[[], Iterable[str]] = partial(_texts_in_memory, rows, names, what, field)
+    if join is not None:
+        columns = None if schema is None else find_key(schema, join, what)
+        read_key = partial(_column_in_memory, rows, columns, what, join, no_column)
+        read = partial(_joined_in_memory, read, read_key, what)
     read_words: Callable[[], Iterable[Any]] = tuple
     if words is not None:
         columns = None if schema is None else find_words(schema, words, what)
-        read_words = partial(_words_in_memory, rows, columns, what, words)
+        read_words = partial(_column_in_memory, rows, columns, what, words, no_words)
     return [Source(what, MEMORY, {"read": uuid.uuid4().hex}, field, read, words=words, words_in_memory=read_words)]
 
 
@@ -274,12 +282,19 @@ def _texts_in_memory(rows: Any, names: list[str] | None, what: str, field: str) 
     yield from batch_texts(_batches_in_memory(rows, names), names, field, what)
 
 
-def _words_in_memory(rows: Any, names: list[str] | None, what: str, words: str) -> Iterator[Any]:
+def _joined_in_memory(texts: Callable[[], Iterable[str]], keys: Callable[[], Iterable[Any]], what: str) -> Iterator[str]:
+    return join_rows(texts(), keys(), what)
+
+
+def _column_in_memory(
+    rows: Any, names: list[str] | None, what: str, column: str, lacks: Callable[[str, str, Iterable[str]], UsageError]
+) -> Iterator[Any]:
+    """Yield the values of a column; `lacks` makes the error for a row that has none."""
     if names is None:
         for index, row in enumerate(rows.with_format(None)):
-            if words not in row:
-                raise no_words(f"{what}: row {index:,}", words, row)
-            yield row[words]
+            if column not in row:
+                raise lacks(f"{what}: row {index:,}: has no column", column, row)
+            yield row[column]
         return
     for batch in _batches_in_memory(rows, names):
         yield from batch.column(0).to_pylist()
