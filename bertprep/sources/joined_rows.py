@@ -40,7 +40,8 @@ def join_rows(texts: Iterable[str], keys: Iterable[Any], where: str) -> Iterator
     ['I came.\nI saw.', 'He left.']
     """
     for key, rows in groupby(zip(keys, texts, strict=True), key=itemgetter(0)):
-        lines, characters = [], 0
+        lines: list[str] = []
+        characters = 0
         for _, text in rows:
             lines += (part.replace("\n", " ") for part in text.split(FIELD_GAP))
             characters += len(text)
