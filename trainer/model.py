@@ -41,7 +41,6 @@ class Operations:
     is_finite: Operation
     is_not_zero: Operation  # of a number; the result is a condition of `where`
     sqrt: Operation
-    sign: Operation
     expm1: Operation
     tanh: Operation
     gelu: Operation  # exact, by the error function

@@ -1,14 +1,12 @@
-"""Update variables by Adam as in Google's and NVIDIA's BERT, NVIDIA's LAMB, or Lion; and compute learning rates.
+"""Update variables by Adam as in Google's and NVIDIA's BERT, or by NVIDIA's LAMB; and compute learning rates.
 
-All three are written once for all frameworks. They first scale the gradients of the global batch down to a maximum norm, and
+Both are written once for all frameworks. They first scale the gradients of the global batch down to a maximum norm, and
 add weight decay except to biases and LayerNorm.
 
     Adam    divides the first moment by the root of the second, plus epsilon. It has no bias correction, so its first steps are
             about three times as long. `bias_correction` makes it AdamW.
     LAMB    is Adam with bias correction, times a trust ratio |variable| / |update| without bounds, which also applies to biases
             and LayerNorm.
-    Lion    uses the sign of a mean of stored mean and gradient, in which the gradient has weight 1 - beta1; the stored mean
-            then moves towards the gradient by 1 - beta2 (Chen et al. 2023).
 
 The learning rate rises linearly in `warmup_steps` updates, and decays by (1 - update / steps) ** power. The decay counts all
 updates, so the learning rate drops where warmup ends. NVIDIA's Adam starts the decay higher so that the two meet ("crossover").
@@ -79,19 +77,13 @@ class _Update:
 def _adam(update: _Update, gradient: Array, m: Array, v: Array) -> tuple[Array, tuple[Array, ...]]:
     settings, epsilon = update.settings, update.settings.epsilon
     m = update.mean(m, gradient, settings.beta_1)
-    v = update.mean_square(v, gradient, settings.second_decay)
+    v = update.mean_square(v, gradient, settings.beta_2)
     root = update.ops.sqrt(v)
     if settings.name == "lamb" or settings.bias_correction:
         # Scaling the root and epsilon corrects both means at once
         of_mean = update.correction(settings.beta_1)
-        root, epsilon = root * (of_mean / update.correction(settings.second_decay) ** 0.5), epsilon * of_mean
+        root, epsilon = root * (of_mean / update.correction(settings.beta_2) ** 0.5), epsilon * of_mean
     return m / (root + epsilon), (m, v)
-
-
-def _lion(update: _Update, gradient: Array, m: Array) -> tuple[Array, tuple[Array, ...]]:
-    settings = update.settings
-    direction = update.ops.sign(update.mean(m, gradient, settings.beta_1))
-    return direction, (update.mean(m, gradient, settings.second_decay),)
 
 
 class _Optimizer(NamedTuple):
@@ -103,7 +95,6 @@ class _Optimizer(NamedTuple):
 _OPTIMIZERS = {
     "adam": _Optimizer(("adam_m", "adam_v"), _adam),
     "lamb": _Optimizer(("adam_m", "adam_v"), _adam, has_trust_ratio=True),
-    "lion": _Optimizer(("lion_m",), _lion),
 }
 
 

@@ -1,4 +1,4 @@
-"""Adam, LAMB and Lion make the originals' updates and learning rates, with the operations of each framework.
+"""Adam and LAMB make the originals' updates and learning rates, with the operations of each framework.
 
 tests/golden/optimizers.md describes the updates that the originals' optimizers made.
 """
@@ -16,7 +16,7 @@ from tests.trainer.small_runs import on_each_engine
 from tests.trainer.test_model import framework
 from trainer import optimizers
 from trainer.model import Operations
-from trainer.optimizers import Schedule, clip_factor, is_decayed, next_loss_scale, slots, updates
+from trainer.optimizers import Schedule, clip_factor, next_loss_scale, slots, updates
 from trainer.settings import OptimizerSettings
 
 Arrays = dict[str, NDArray[np.float32]]
@@ -81,25 +81,6 @@ def test_every_update_of_the_originals(engine: str, name: str) -> None:
         for index, moment in enumerate(("adam_m", "adam_v") if "adam_m" in expected else (), 1):
             for each, value in trace.arrays(expected[moment]).items():
                 np.testing.assert_allclose(updates.values(index)[each], value, rtol=1e-5, atol=1e-9)
-
-
-@on_each_engine
-def test_every_update_of_lion(engine: str) -> None:
-    """The update of Chen et al. 2023, algorithm 2, in NumPy's float64: the sign of the interpolated moment, decoupled decay."""
-    trace, settings = Trace("google_adam_after"), OptimizerSettings(name="lion", weight_decay=0.1)
-    updates = Updates(engine, trace.initial, settings)
-    expected = {name: value.astype(np.float64) for name, value in trace.initial.items()}
-    moments = {name: np.zeros_like(value) for name, value in expected.items()}
-    for number, gradients in enumerate(trace.gradients, 1):
-        updates.make(gradients, 0.01, number)
-        norm = np.sqrt(sum((gradient.astype(np.float64) ** 2).sum() for gradient in gradients.values()))
-        for name, gradient in gradients.items():
-            clipped = gradient / max(1.0, norm)
-            direction = np.sign(0.9 * moments[name] + 0.1 * clipped)
-            expected[name] = expected[name] - 0.01 * (direction + is_decayed(name) * 0.1 * expected[name])
-            moments[name] = 0.99 * moments[name] + 0.01 * clipped
-            np.testing.assert_allclose(updates.values()[name], expected[name], rtol=0, atol=1e-6)
-            np.testing.assert_allclose(updates.values(1)[name], moments[name], rtol=1e-5, atol=1e-9)
 
 
 @on_each_engine

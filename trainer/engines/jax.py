@@ -155,7 +155,6 @@ class Ops(Operations):
     is_finite = staticmethod(jnp.isfinite)
     is_not_zero = staticmethod(lambda x: x != 0)
     sqrt = staticmethod(jnp.sqrt)
-    sign = staticmethod(jnp.sign)
     expm1 = staticmethod(jnp.expm1)
     tanh = staticmethod(jnp.tanh)
     gelu = staticmethod(_gelu)

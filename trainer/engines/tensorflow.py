@@ -85,7 +85,6 @@ class Ops(Operations):
     is_finite = staticmethod(tf.math.is_finite)
     is_not_zero = staticmethod(lambda x: x != 0)
     sqrt = staticmethod(tf.sqrt)
-    sign = staticmethod(tf.sign)
     expm1 = staticmethod(tf.math.expm1)
     tanh = staticmethod(tf.tanh)
     gelu = staticmethod(_gelu)

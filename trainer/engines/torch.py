@@ -208,7 +208,7 @@ class Replica:
                 [updates] * len(names),
                 lr=learning_rate,
                 beta1=settings.beta_1,
-                beta2=settings.second_decay,
+                beta2=settings.beta_2,
                 weight_decay=settings.weight_decay if decays else 0.0,
                 eps=settings.epsilon,
                 amsgrad=False,

@@ -64,7 +64,6 @@ class Ops(Operations):
     is_finite = staticmethod(torch.isfinite)
     is_not_zero = staticmethod(lambda x: x != 0)
     sqrt = staticmethod(torch.sqrt)
-    sign = staticmethod(torch.sign)
     tanh = staticmethod(torch.tanh)
     gelu = staticmethod(functional.gelu)
     sum = staticmethod(torch.sum)
