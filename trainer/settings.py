@@ -17,8 +17,8 @@ from bertprep.options import Settings, command_line, option
 from bertprep.tokens.live import DEFAULT_GROUP
 from trainer.model_config import PRESETS
 
-ENGINES = ("tensorflow", "jax", "oneflow", "torch")
-_OTHER_NAMES = {"pytorch": "torch", "tf": "tensorflow", "flax": "jax"}
+ENGINES = ("tensorflow", "torch", "oneflow")
+_OTHER_NAMES = {"pytorch": "torch", "tf": "tensorflow"}
 """Common names of engines, and the names that are used here."""
 AUTO = "auto"
 PRECISIONS = ("off", "fp16", "bf16")
@@ -36,7 +36,7 @@ class EngineSettings(Settings):
 
     engine: str = option(
         AUTO,
-        "framework (default: the one installed; if several are, jax with a GPU or TPU, else tensorflow)",
+        "framework (default: the one installed; if several are, torch with a GPU, else tensorflow)",
         choices=(AUTO, *ENGINES),
     )
     devices: int | None = option(

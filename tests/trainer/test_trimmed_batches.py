@@ -135,7 +135,7 @@ def test_the_plan_says_what_trimming_saves(data: Path, tmp_path: Path, capsys: p
         ("--pack", "--trim: cannot be combined with --pack, which leaves little padding; leave --trim out"),
         (
             "--engine oneflow",
-            "--trim: --engine oneflow has a static graph, which needs one width; leave it out, or use --engine jax",
+            "--trim: --engine oneflow has a static graph, which needs one width; leave it out, or use --engine torch",
         ),
     ],
 )

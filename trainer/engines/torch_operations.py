@@ -57,7 +57,6 @@ class Ops(Operations):
     """PyTorch's operations."""
 
     has_fused_attention = True
-    fuses_packed_rows = True
     reshape = staticmethod(torch.reshape)
     permute = staticmethod(torch.permute)
     where = staticmethod(torch.where)
