@@ -1,16 +1,12 @@
 """Which engine a run takes, with which processes, in which precision; all of it is known without a framework."""
 
-import gc
 import importlib
 import importlib.metadata
 import importlib.util
 import json
-import signal
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -20,7 +16,6 @@ from bertprep.errors import UsageError
 from trainer.engines import Batch, Engine, Execution, Processor, dropout_keys
 from trainer.engines.choice import (
     PACKED,
-    _lean_import,
     check_engine,
     choose_engine,
     choose_execution,
@@ -136,47 +131,6 @@ def test_a_library_that_does_not_load_is_a_line(tmp_path: Path, monkeypatch: pyt
         UsageError, match=r"--engine oneflow: libcublas\.so\.11: cannot open it; pip install .* docs/how-to/pretraining.md"
     ):
         open_engine(EngineSettings(engine="oneflow"))
-
-
-@pytest.mark.parametrize(
-    ("ends", "status", "printed"),
-    [("pass", 0, ""), ("raise ImportError('no such symbol')", 1, "chatter\n"), ("os.abort()", -signal.SIGABRT, "chatter\n")],
-)
-def test_what_a_framework_prints_is_shown_only_if_it_does_not_load(ends: str, status: int, printed: str) -> None:
-    """Of compiled code too, and where that ends the process."""
-    lines = (
-        "import os",
-        "from trainer.engines import choice",
-        "with choice._stderr_held_back():",
-        r"    os.write(2, b'chatter\n')",
-    )
-    command = [sys.executable, "-c", "\n".join([*lines, f"    {ends}"])]
-    ended = subprocess.run(command, check=False, stderr=subprocess.PIPE, text=True)
-    assert ended.returncode == status
-    assert ended.stderr[: len("chatter\n")] == printed
-
-
-@pytest.mark.parametrize(("engine", "hidden"), [("tensorflow", {"scipy", "jax"}), ("jax", {"scipy"})])
-def test_a_framework_loads_without_optional_packages_and_the_garbage_collector(
-    engine: str, hidden: set[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("scipy", "jax"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    monkeypatch.setitem(sys.modules, "h5py", loaded := ModuleType("h5py"))  # of the program, which goes on with it
-    try:
-        with _lean_import(engine):
-            assert sys.modules["h5py"] is loaded
-            assert {name for name in ("scipy", "jax") if name in sys.modules} == hidden
-            assert not gc.isenabled()
-            for name in hidden:
-                with pytest.raises(ImportError):
-                    importlib.import_module(name)
-        assert gc.isenabled()
-        assert gc.get_freeze_count() > 0
-        assert not hidden & sys.modules.keys()
-        assert sys.modules["h5py"] is loaded
-    finally:
-        gc.unfreeze()
 
 
 def tf_config(worker: str = "a:1", index: int = 0, kind: str = "worker", **cluster: list[str]) -> str:

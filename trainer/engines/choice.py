@@ -5,16 +5,12 @@ Only `open_engine` loads a framework, so wrong options are reported at once.
 
 from __future__ import annotations
 
-import gc
 import importlib
 import importlib.metadata
 import importlib.util
 import os
-import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -169,54 +165,12 @@ def is_first_process(settings: EngineSettings) -> bool:
 def open_engine(settings: EngineSettings) -> Engine:
     """Return the engine that the settings name, on this machine's devices. Loading its framework takes seconds."""
     try:
-        with _stderr_held_back(), _lean_import(settings.engine):
-            module = importlib.import_module(f"trainer.engines.{settings.engine}")
+        module = importlib.import_module(f"trainer.engines.{settings.engine}")
     except ImportError as error:
         what = f"{error.name} is not installed here" if isinstance(error, ModuleNotFoundError) else str(error)
         raise _not_installed(settings.engine, what) from error
     engine: Engine = module.open_engine(settings)
     return engine
-
-
-@contextmanager
-def _stderr_held_back() -> Iterator[None]:
-    """Show the standard error of a block only if the block fails, since no setting silences the frameworks' compiled code.
-
-    A shell prints it, so that it is not lost if a framework kills the process, as on an old processor.
-    """
-    sys.stderr.flush()
-    with os.fdopen(os.dup(2), "wb") as standard_error, tempfile.TemporaryFile() as held:
-        show_unless_loaded = ["sh", "-c", "read loaded || cat </dev/fd/1 >&2"]
-        with subprocess.Popen(show_unless_loaded, stdin=subprocess.PIPE, stdout=held, stderr=standard_error) as shell:
-            os.dup2(held.fileno(), 2)
-            try:
-                yield
-                shell.communicate(b"\n")
-            finally:
-                sys.stderr.flush()
-                os.dup2(standard_error.fileno(), 2)
-
-
-_OPTIONAL = ("keras", "scipy", "h5py", "matplotlib", "pandas", "IPython")
-"""Packages that a framework loads if they are installed, but does not need here: a fifth of the time to load TensorFlow."""
-
-
-@contextmanager
-def _lean_import(engine: str) -> Iterator[None]:
-    """Load a framework without optional packages, and hide its objects from the garbage collector."""
-    optional = (*_OPTIONAL, "jax") if engine == "tensorflow" else _OPTIONAL
-    hidden = [name for name in optional if name not in sys.modules]
-    was_enabled = gc.isenabled()
-    gc.disable()
-    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # importing a module that is None raises ImportError
-    try:
-        yield
-    finally:
-        for name in hidden:
-            del sys.modules[name]
-        gc.freeze()  # otherwise the collector spends a second at exit on thousands of modules
-        if was_enabled:
-            gc.enable()
 
 
 def _not_installed(engine: str, what: str) -> UsageError:
