@@ -141,7 +141,8 @@ class Framework:
             with self.module.GradientTape() as tape:
                 tape.watch(tensors)
                 value, others = function(*tensors)
-            return value, others, tape.gradient(value, tensors, output_gradients=upstream)
+            gradients = tape.gradient(value, tensors, output_gradients=upstream)
+            return value, others, [self.module.convert_to_tensor(gradient) for gradient in gradients]
 
         return self.module.function(compute, autograph=False, jit_compile=self.is_compiled)(*tensors)
 
