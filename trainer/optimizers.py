@@ -43,7 +43,7 @@ def clip_factor(ops: Operations, norm: Array, clip_norm: float) -> Array:
     return clip_norm / ops.maximum(norm, clip_norm) * is_not_zero
 
 
-class _Update:
+class Update:
     """The numbers that all variables share in an update.
 
     Without gradients (a factor of 0) the learning rate becomes 0, and moments keep their values. Choosing between numbers costs
@@ -54,27 +54,28 @@ class _Update:
         self.ops, self.settings, self.factor = ops, settings, factor
         self._has_gradients = ops.is_not_zero(factor)
         self._count = state["updates"] + 1
-        self.learning_rate = self._unless_empty(learning_rate, 0.0)
-        self.counted = state["updates"] + self._unless_empty(1.0, 0.0)
+        self.learning_rate = self.unless_empty(learning_rate, 0.0)
+        self.counted = state["updates"] + self.unless_empty(1.0, 0.0)
 
     def mean(self, before: Array, gradient: Array, decay: float) -> Array:
         """Return the running mean of the gradients after adding `gradient` times `factor`."""
-        added = self._unless_empty(1 - decay, 0.0) * self.factor
-        return self._unless_empty(decay, 1.0) * before + gradient * added
+        added = self.unless_empty(1 - decay, 0.0) * self.factor
+        return self.unless_empty(decay, 1.0) * before + gradient * added
 
     def mean_square(self, before: Array, gradient: Array, decay: float) -> Array:
-        root = gradient * (self._unless_empty(math.sqrt(1 - decay), 0.0) * self.factor)
-        return self._unless_empty(decay, 1.0) * before + root * root
+        root = gradient * (self.unless_empty(math.sqrt(1 - decay), 0.0) * self.factor)
+        return self.unless_empty(decay, 1.0) * before + root * root
 
     def correction(self, decay: float) -> Any:
         """Return 1 - decay ** count, the factor by which a mean that starts at 0 is too small."""
         return -self.ops.expm1(self._count * math.log(decay))  # 1 - x would lose five digits in the first updates
 
-    def _unless_empty(self, value: Any, otherwise: float) -> Any:
+    def unless_empty(self, value: Any, otherwise: float) -> Any:
+        """Return the value, or `otherwise` if there are no gradients."""
         return self.ops.where(self._has_gradients, value, otherwise)
 
 
-def _adam(update: _Update, gradient: Array, m: Array, v: Array) -> tuple[Array, tuple[Array, ...]]:
+def _adam(update: Update, gradient: Array, m: Array, v: Array) -> tuple[Array, tuple[Array, ...]]:
     settings, epsilon = update.settings, update.settings.epsilon
     m = update.mean(m, gradient, settings.beta_1)
     v = update.mean_square(v, gradient, settings.beta_2)
@@ -106,7 +107,7 @@ def updates(
     Gradients are multiplied by `factor`, for clipping and the loss scale. If it is 0, as for a batch without targets, no value
     changes. In fp16 the loss scale is yielded too, and an overflow (NaN) changes nothing else.
     """
-    changes = _changes(_Update(ops, settings, state, factor, learning_rate), state, gradients)
+    changes = _changes(Update(ops, settings, state, factor, learning_rate), state, gradients)
     if ops.precision != "fp16":
         yield from changes
         return
@@ -116,7 +117,7 @@ def updates(
     yield from next_loss_scale(ops, state["loss_scale"], state["good_steps"], is_finite).items()
 
 
-def _changes(update: _Update, state: Arrays, gradients: Arrays) -> Iterator[tuple[str, Array]]:
+def _changes(update: Update, state: Arrays, gradients: Arrays) -> Iterator[tuple[str, Array]]:
     settings, optimizer = update.settings, _OPTIMIZERS[update.settings.name]
     for name, gradient in gradients.items():
         variable, kept = state[name], slots(settings, name)

@@ -202,7 +202,7 @@ def test_rows_of_weight_0_count_for_nothing(engine: str) -> None:
 
 
 @pytest.mark.torch
-def test_the_fused_adam_skips_overflows_and_batches_without_rows() -> None:
+def test_pytorchs_adam_skips_overflows_and_batches_without_rows() -> None:
     exact, half = (build("torch", MODEL.without_dropout(), amp=amp) for amp in ("off", "fp16"))
     for built in (exact, half):
         before = built.state()
