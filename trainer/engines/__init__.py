@@ -227,7 +227,7 @@ def to_numpy(tensor: Any) -> NDArray[Any]:
 
 
 def exit_without_waiting(status: int = BertprepError.exit_status) -> None:
-    """Make this process exit at its end without waiting, as frameworks do, for processes that are gone."""
+    """Make this process exit at its end without waiting for processes that are gone, as frameworks would."""
     atexit.register(os._exit, status)
     atexit.register(sys.stdout.flush)  # registered last, so it runs first
 
