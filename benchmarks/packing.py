@@ -77,7 +77,7 @@ def measure_apart(options: argparse.Namespace, records: Path, engine: str, rows:
     given = {name: value for name, value in vars(options).items() if name not in ("measure", "folder", "engines")}
     settings = json.dumps({**given, "records": str(records), "engine": engine, "rows": rows})
     command = [sys.executable, "-m", "benchmarks", "packing", "--measure", settings]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
     run = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if run.returncode:
         raise SystemExit(run.stderr)
@@ -88,7 +88,7 @@ def measure_apart(options: argparse.Namespace, records: Path, engine: str, rows:
 def main() -> None:
     """Make the records, measure the engines, print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--engines", default="jax,torch", metavar="NAMES", help="(default: %(default)s)")
+    parser.add_argument("--engines", default="tensorflow,torch", metavar="NAMES", help="(default: %(default)s)")
     parser.add_argument("--model", default="mini", help="(default: %(default)s)")
     parser.add_argument("--precision", default="off", choices=("off", "bf16"), help="(default: off)")
     parser.add_argument("--seq", type=int, default=512, help="(default: %(default)s)")
@@ -104,7 +104,7 @@ def main() -> None:
         given.records = Path(given.records)
         print(json.dumps(measure(given)))
         return
-    print(describe_machine("jax", "torch", "tensorflow-cpu"))
+    print(describe_machine("tensorflow-cpu", "torch"))
     print("\n| sequences per CPU second | rows | | ratio | tokens computed |\n|---|---|---:|---:|---:|")
     with tempfile.TemporaryDirectory() as folder:
         records = make_records(Path(folder), options)

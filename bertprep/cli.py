@@ -28,7 +28,7 @@ COMMANDS = {
     "validate": "check whether data is right: findings, a table, exit status 0 or 1",
     "inspect": "show the examples of a record file in readable form",
     "push": "upload records to the Hugging Face Hub as a data set: Parquet with a card; resumes",
-    "train": "pretrain or fine-tune BERT on records with an engine: jax, tensorflow, torch or oneflow; resumes",
+    "train": "pretrain or fine-tune BERT on records with an engine: tensorflow, torch or oneflow; resumes",
 }
 """Each command with its summary. A command is the module of that name in `bertprep.commands`; train is `python -m trainer`."""
 EXAMPLES = {

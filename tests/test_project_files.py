@@ -100,7 +100,7 @@ def test_dockerfiles_copy_what_exists_and_install_what_is_pinned(name: str) -> N
     wanted = [Requirement(each) for each in PROJECT["optional-dependencies"][extra]]
     chosen = [each for each in wanted if each.marker is None or each.marker.evaluate(machine)]
     assert {each.name for each in chosen} <= pinned
-    assert [each.extras for each in chosen if each.name == "jax"] == ([{"cuda13"}] if name == "Dockerfile.cuda" else [])
+    assert extra == {"Dockerfile": "tensorflow", "Dockerfile.cuda": "torch"}[name]
 
 
 def test_version_is_a_development_version_while_changes_are_unreleased() -> None:

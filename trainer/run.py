@@ -94,7 +94,7 @@ class Run:
         epochs = options.epochs or options.default_epochs
         steps = options.steps or max(1, int(len(self.data.records) / self.global_batch * epochs))
         warmup_steps = int(steps * options.warmup) if options.warmup_steps is None else options.warmup_steps
-        peak = options.learning_rate or OPTIMIZERS[optimizer].learning_rate
+        peak = options.learning_rate or OPTIMIZERS[optimizer]
         if options.schedule == "nvidia" or (options.schedule is None and optimizer == "lamb"):
             return Schedule.nvidia(optimizer, peak=peak, steps=steps, warmup_steps=warmup_steps)
         return Schedule(peak=peak, steps=steps, warmup_steps=warmup_steps)
@@ -224,7 +224,7 @@ class Run:
             examples["data_seed"] = examples.pop("seed")
         return {
             "model": asdict(self.model), "schedule": asdict(self.schedule),
-            "optimizer": {**asdict(self.optimizer), "beta_2": self.optimizer.second_decay},
+            "optimizer": asdict(self.optimizer),
             "seq": records.seq, "pred": records.pred, "examples": examples, "records": len(records),
             "data": self._data_sha256(), "shuffle_shards": self.shuffle_shards, "global_batch": self.global_batch,
             "precision": precision, "seed": self.options.seed, "cased": data.cased,

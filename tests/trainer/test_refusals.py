@@ -110,7 +110,7 @@ def _corrupt(root: Path, squad: Path) -> dict[str, Path]:
 
 USAGE, DATA = 2, 1
 TWO = "--workdir two --seq 8"
-JAX, FLOW = "--data a --engine jax", "--data a --engine oneflow"
+TORCH, FLOW = "--data a --engine torch", "--data a --engine oneflow"
 SCORE = "evaluate --data {mood} --init"
 FAR, FIRST = "--data a --engine tensorflow --model far.json", "checkpoint-000000001.safetensors"
 
@@ -130,8 +130,8 @@ FAR, FIRST = "--data a --engine tensorflow --model far.json", "checkpoint-000000
         ("--data a --hosts one:1,two:1", USAGE, "--hosts | --host-rank | both"),
         ("--data a --host-rank 1", USAGE, "--hosts | --host-rank | both"),
         ("--data a --out few.json/x", USAGE, "--out few.json/x: | few.json is not a folder"),
-        (f"{JAX} --model far.json --out own_vocabulary", USAGE, "--out own_vocabulary/vocab.txt: | exists, and"),
-        (f"{JAX} --model far.json --out pictures", USAGE, "--out pictures/loss.png: | exists, and this option did not write"),
+        (f"{TORCH} --model far.json --out own_vocabulary", USAGE, "--out own_vocabulary/vocab.txt: | exists, and"),
+        (f"{TORCH} --model far.json --out pictures", USAGE, "--out pictures/loss.png: | exists, and this option did not write"),
         ("evaluate --data {squad} --init of_squad --out pictures", USAGE, "--out pictures/nbest_predictions.json: | exists"),
         # data, model and weights
         ("pretrain", USAGE, "data: | with seq 128; make them by bertprep create --seq 128 --workdir data | --data"),
@@ -183,7 +183,7 @@ FAR, FIRST = "--data a --engine tensorflow --model far.json", "checkpoint-000000
         ("--data a --engine TF", USAGE, "--engine TF: | --engine tensorflow"),
         ("--data a --engine tensorflow --stages 2", USAGE, "--stages: | OneFlow | --engine"),
         ("--data a --engine tensorflow --checkpoint-activations", USAGE, "--checkpoint-activations: | TensorFlow"),
-        (f"{JAX} --xla off", USAGE, "--xla: | JAX"),
+        (f"{TORCH} --xla", USAGE, "--xla: | PyTorch"),
         (f"{FLOW} --xla", USAGE, "--xla: | OneFlow"),
         (f"{FLOW} --hosts a:1,b:1 --host-rank 0", USAGE, "--hosts: | python -m oneflow.distributed.launch"),
         (f"{FLOW} --devices 4", USAGE, "--devices: | python -m oneflow.distributed.launch"),
@@ -250,4 +250,4 @@ def test_a_mistake_is_found_before_a_framework_is_loaded(paths: dict[str, Path])
     ended = subprocess.run([sys.executable, *words], cwd=paths["root"], env=environment, capture_output=True, text=True)
     imported = [line.rpartition("|")[2].strip() for line in ended.stderr.splitlines() if line.startswith("import time:")]
     assert (ended.returncode, "model few.json" in ended.stderr, "trainer.engines" in imported) == (2, True, True)
-    assert not {name.partition(".")[0] for name in imported} & {"tensorflow", "keras", "oneflow", "jax"}
+    assert not {name.partition(".")[0] for name in imported} & {"tensorflow", "keras", "oneflow", "torch"}
