@@ -163,9 +163,10 @@ def test_records_and_tokens_of_another_text_than_the_shards_are_found(copy: Path
     (records,) = (copy / "tfrecord").glob("*/mine")
     for folder in (records, tokens):
         edit_files(folder, lambda entry: entry["text"].update(crc32c="0" * 8) if "00001" in entry["text"]["name"] else None)
-    found = [(each.file, each.code) for outcome in validate([copy], workers=1) for each in outcome.findings]
-    ends = ("tfrecord", "bin", "idx")
-    assert sorted(found) == sorted((f"training/mine_training_00001.{end}", "text-changed") for end in ends)
+    findings = [each for outcome in validate([copy], workers=1) for each in outcome.findings]
+    found = [each.file for each in findings if each.code == "text-changed"]
+    assert sorted(found) == sorted(f"training/mine_training_00001.{end}" for end in ("tfrecord", "bin", "idx"))
+    assert {each.level for each in findings if each.code != "text-changed"} <= {"warning"}  # of the golden text itself
 
 
 def test_damaged_tokens_are_one_line_and_made_again(tokens: Path, copy: Path, tmp_path: Path) -> None:
