@@ -11,15 +11,14 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertprep.files.object_cache import open_local
-from bertprep.instances.unicode_table import CODE_POINTS, encode_code_points, load_replacements
-from bertprep.kernels.numbers import DROP
+from bertprep.instances.unicode_table import CODE_POINTS, encode_code_points, load_unicode_table, read_replacement
+from bertprep.kernels.numbers import CODE_POINT_KIND, DROP
 
 MANY_CHANGES = 0.005
 """With a larger fraction of letters that change by more than case, the text is in a language that needs them.
@@ -111,14 +110,16 @@ def _count_points(text: str, counts: NDArray[np.int64]) -> None:
 
 def _changes_in(counts: NDArray[np.int64]) -> LetterChanges:
     letters, changed, by_change = 0, 0, dict[str, int]()
-    lowered = _load_lowered()
+    entries, table = load_unicode_table(lower=True)
+    replacements = table.tobytes()
     for point in np.flatnonzero(counts).tolist():
         character, count = chr(point), int(counts[point])
         if unicodedata.category(character)[0] not in "LM":
             continue
         letters += count
         with_case = character.lower()
-        without = lowered.get(point, character)
+        entry = int(entries[point])
+        without = "" if entry & CODE_POINT_KIND == DROP else read_replacement(entry, replacements) or character
         if without == with_case:
             continue
         changed += count
@@ -136,10 +137,3 @@ def _describe_change(before: str, after: str) -> str:
     """
     before = f"◌{before}" if unicodedata.category(before[0])[0] == "M" else before
     return f"{before} becomes {' '.join(after)}" if after else f"{before} is removed"
-
-
-@cache
-def _load_lowered() -> dict[int, str]:
-    """Return the code points that the uncased tokenizer replaces or removes, with what it makes of them."""
-    kinds, points, texts = load_replacements(lower=True)
-    return {**dict.fromkeys(np.flatnonzero(kinds == DROP).tolist(), ""), **dict(zip(points.tolist(), texts, strict=True))}

@@ -45,9 +45,14 @@ def load_replacements(*, lower: bool) -> tuple[NDArray[np.uint8], NDArray[np.int
     entries, replacements = load_unicode_table(lower=lower)
     points = np.flatnonzero(entries >> REPLACEMENT_SHIFT)
     memory = replacements.tobytes()
-    starts = (entries[points] >> REPLACEMENT_SHIFT).tolist()
-    texts = [memory[start + 2 : start + 2 + memory[start]].decode() for start in starts]
+    texts = [read_replacement(entry, memory) for entry in entries[points].tolist()]
     return (entries & CODE_POINT_KIND).astype(np.uint8), points, texts
+
+
+def read_replacement(entry: int, replacements: bytes) -> str:
+    """Return the text that replaces a code point, given its entry; "" if there is none."""
+    start = entry >> REPLACEMENT_SHIFT
+    return replacements[start + 2 : start + 2 + replacements[start]].decode()
 
 
 def encode_code_points(text: str) -> NDArray[np.uint32]:
