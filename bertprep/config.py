@@ -4,8 +4,11 @@ They are written to the manifest. Two runs with equal settings, text and vocabul
 as workers and folders, is an argument of the functions that do the work.
 """
 
+import hashlib
+import json
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from enum import Enum
 from numbers import Integral, Real
@@ -86,6 +89,35 @@ class ShardSettings(Settings):
         super().__post_init__()
         if self.language is not None and not is_language(self.language):
             raise UsageError(f"--language {self.language}: must be a code in lower case, such as en, de or zh")
+
+
+@dataclass(frozen=True, kw_only=True)
+class VocabularySettings(Settings):
+    """The settings for training a vocabulary."""
+
+    group: ClassVar[str] = MADE
+    size: int = option(
+        8000, "number of tokens, including special tokens", metavar="TOKENS", least=5, most=1_000_000, also=("--vocab-size",)
+    )
+    cased: bool = option(False, "keep upper case and accents")
+    coverage: float = option(
+        1.0, "fraction of the text's characters that have tokens; words with the rarest others become [UNK], as with "
+        "SentencePiece's 0.9995", metavar="FRACTION", above=0, most=1,
+    )  # fmt: skip
+    min_frequency: int = option(2, "how often a pair of pieces must occur to become a token", metavar="COUNT", least=1)
+    unused: int = option(
+        0, "reserve tokens [unused0], [unused1], ... after [PAD] for later use; Google's vocabularies have 99 there",
+        metavar="TOKENS", least=0, most=1_000_000,
+    )  # fmt: skip
+    special: Sequence[str] = option((), "special tokens of your own, such as [ENT], after [MASK]", metavar="TOKEN")
+
+    @property
+    def digest(self) -> str:
+        """Return four digits that stand for the settings other than size and case, "" if these are the default."""
+        others = {each.name: getattr(self, each.name) for each in fields(VocabularySettings)[2:]}
+        if all(others[each.name] == each.default for each in fields(VocabularySettings)[2:]):
+            return ""
+        return hashlib.sha256(json.dumps(others).encode()).hexdigest()[:4]
 
 
 def read_mask_as(shares: Any, named: str) -> tuple[float, float, float]:

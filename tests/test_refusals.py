@@ -136,9 +136,12 @@ BERTPREP = """
 1 shard --workdir w --input binary.txt => binary.txt: byte 4: expected UTF-8, found 0xff
 1 shard --workdir w --input {cut.jsonl|cut.parquet|cut.txt.gz} => cut.
 2 shard --dataset folder --corpus x --workdir w => --dataset folder: has no state.json or dataset_dict.json
-1 vocab --input binary.txt --output v.txt => binary.txt: expected UTF-8, found 0xff
+1 vocab --input binary.txt --output v.txt => binary.txt: byte 4: expected UTF-8, found 0xff
 1 vocab --input empty.txt --output v.txt => empty.txt: no words found to train a vocabulary on
 1 vocab --input text.txt --output text.txt/x => cannot be written:
+2 {vocab|create|tokenize} --cased --uncased => --cased and --uncased: give only one of the two
+2 vocab --input text.txt --special ent => --special ent: text may have this as a word; put it in brackets, as in [ent]
+2 vocab --input text.txt --coverage 0 => --coverage 0: must be above 0 and at most 1
 2 vocab --input text.txt --output folder => --output folder: is a folder; name the file to write, such as folder/vocab.txt
 
 1 inspect good.tfrecord --record -1 => vocab.txt: is not the vocabulary of good.tfrecord: record 0 has ids
@@ -297,7 +300,7 @@ def before(place: Path) -> dict[str, tuple[int, int]]:
     return state_of(str(place))
 
 
-PROGRESS = re.compile(r"[\w ]+: [\d,]+(/[\d,]+)? (files|shards|runs), ")
+PROGRESS = re.compile(r"[\w ]+: [\d,]+(/[\d,]+)? (files|shards|runs|tokens), ")
 
 
 @pytest.fixture

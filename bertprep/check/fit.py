@@ -21,8 +21,11 @@ from bertprep.check.finding import WARNING, Finding
 from bertprep.check.outcome import Outcome
 from bertprep.config import masks_cut_off
 from bertprep.instances import Vocabulary
+from bertprep.instances.lower_case import MANY_CHANGES, LetterChanges
 from bertprep.instances.vocabulary import MANY_PIECES, capital_tokens, case_conflict
 from bertprep.terminal import counted
+from bertprep.work.layout import MANIFEST
+from bertprep.work.manifest import Manifest
 from bertprep.work.truncation import MANY_CUT_OFF, Truncation
 
 MAX_PADDING = 0.4
@@ -184,6 +187,15 @@ def _has_no(words: Collection[str], outcome: Outcome, vocabulary: Vocabulary) ->
     if not isinstance(used, np.ndarray) or used.sum() < _FEW_TOKENS:
         return False
     return not used[np.isin(vocabulary.tokens, list(words))].any()
+
+
+def judge_letters(manifest: Manifest) -> Iterator[Finding]:
+    """Warn if lower-casing changed much more than the case of the text, by the counts of the manifest."""
+    letters = LetterChanges.from_counts(manifest.counts)
+    if letters.are_many:
+        expected = f"at most {MANY_CHANGES:.1%} of the letters of the text to change by more than case when it is lower-cased"
+        found = f"{letters.changed / letters.letters:.1%}, {letters.changed:,} of {letters.letters:,} letters of a sample"
+        yield Finding("letters-lost", MANIFEST, expected, found, level=WARNING)
 
 
 def judge_documents(of_splits: Iterable[TokenCounts]) -> Iterator[Finding]:

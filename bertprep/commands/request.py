@@ -239,6 +239,9 @@ class TextRequest(OfCorpus, OfVocabulary, InParts):
         metavar="FILE|NAME", check=str,
         also=("--vocab-file",),
     )  # fmt: skip
+    uncased: bool = option(
+        False, "without --vocab: lower-case the text, even if that changes much more than the case, as in German or Japanese"
+    )
     inputs: Sequence[Path | str] = option(
         (), "text files to use as shards unchanged: one sentence per line, a blank line after each document; create "
         "accepts a folder of token shards too", name="--input", metavar="SHARD", check=path_arg,
@@ -250,6 +253,7 @@ class TextRequest(OfCorpus, OfVocabulary, InParts):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_one_case(self)
         self.check_output()
 
     def check_output(self) -> None:
@@ -310,6 +314,12 @@ class InFormats(Variant):
     @property
     def variant(self) -> Variant:
         return narrowed(Variant, self)
+
+
+def check_one_case(request: Any) -> None:
+    """Raise `UsageError` if a request is both `cased` and `uncased`."""
+    if request.cased and request.uncased:
+        raise UsageError("--cased and --uncased: give only one of the two")
 
 
 def check_is_no_folder(option: str, path: Path, name: str) -> None:

@@ -9,16 +9,17 @@ from typing import Any
 
 from bertprep.commands.request import TextRequest
 from bertprep.commands.shard import missing_shards, shard
-from bertprep.config import RECORD_FORMATS, ShardSettings
+from bertprep.config import RECORD_FORMATS, ShardSettings, VocabularySettings
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.paths import as_path
 from bertprep.instances import Vocabulary, load_vocabulary
+from bertprep.instances.lower_case import LetterChanges
 from bertprep.instances.vocabulary import load_vocabulary_of
 from bertprep.progress import Reporter
 from bertprep.sources.corpora import GIVEN, name_corpus, name_made_corpus, parts_of, printed_name
 from bertprep.sources.sample import SAMPLE
 from bertprep.terminal import warn
-from bertprep.text.vocabulary import VocabularySettings, describe_unused, digest_of_texts, find_vocabulary, train_once
+from bertprep.text.vocabulary import describe_unused, digest_of_texts, find_vocabulary, train_once
 from bertprep.tokens.make import Texts, TextShard
 from bertprep.tokens.shard import TokenShard
 from bertprep.work.choose import find_token_shards
@@ -37,17 +38,33 @@ from bertprep.work.manifest import (
 )
 
 
-def find_text(request: TextRequest, workers: int, *, cased: bool, pairs: bool = True) -> tuple[Texts, Vocabulary]:
-    """Return the text shards and the vocabulary of a request; make and keep those that are missing.
+def find_text(request: TextRequest, workers: int, *, cased: bool, pairs: bool = True) -> tuple[Texts, Vocabulary, bool]:
+    """Return the text shards and the vocabulary of a request, and whether it is cased; make and keep those that are missing.
 
     With `pairs`, raises `BertprepError` if the lines of --input do not look like sentences, unless --lines-are-sentences is
     given. Without --vocab, a vocabulary is trained if there is none.
     """
     named = named_vocabulary(request, cased=cased)  # refuse a wrong vocabulary before text is sharded
     texts = given_texts(request, pairs=pairs) if request.inputs else find_corpus(request, workers)
+    cased = choose_case(texts.letters, request.reporter, cased=cased, uncased=request.uncased, trains=named is None)
     if named is not None:
-        return texts, named
-    return texts, default_vocabulary(request.workspace, texts, workers, request.reporter, cased=cased)
+        return texts, named, cased
+    return texts, default_vocabulary(request.workspace, texts, workers, request.reporter, cased=cased), cased
+
+
+def choose_case(letters: LetterChanges, reporter: Reporter, *, cased: bool, uncased: bool, trains: bool) -> bool:
+    """Return whether text keeps upper case and accents: as requested, or for a trained vocabulary as the text needs it.
+
+    Warns if lower-casing changes much more than the case.
+    """
+    if cased or not letters.are_many:
+        return cased
+    if trains and not uncased:
+        reporter.message(f"keeping upper case and accents, since {letters.warning}; --uncased overrides that")
+        return True
+    advice = "leave out --uncased to keep the letters" if trains else "give --cased and a cased vocabulary to keep the letters"
+    warn(f"{letters.warning}; {advice}")
+    return False
 
 
 def find_corpus(request: TextRequest, workers: int) -> Texts:
@@ -126,7 +143,8 @@ def given_tokens(tokens: DataSet, request: TextRequest, *, cased: bool) -> tuple
     vocabulary = load_vocabulary_of(tokens, named)
     if manifest is None:  # nothing else tells whether the tokens are cased
         request.check_case(vocabulary, cased=cased)
-    return Texts(_given_name(request), shards, {"shards": len(shards)}), vocabulary
+    letters = LetterChanges.from_counts(manifest.counts if manifest else {})
+    return Texts(_given_name(request), shards, {"shards": len(shards)}, letters_of_tokens=letters), vocabulary
 
 
 def default_vocabulary(workspace: Workspace, texts: Texts, workers: int, reporter: Reporter, *, cased: bool) -> Vocabulary:
@@ -137,7 +155,7 @@ def default_vocabulary(workspace: Workspace, texts: Texts, workers: int, reporte
     settings = VocabularySettings(cased=cased)
     message = f"training a vocabulary of {settings.size:,} tokens (use an existing one with --vocab): {path}"
     for line in train_once(texts.paths(TRAINING), path, settings, workers, reporter, message):
-        reporter.message(line)
+        warn(line)
     return load_vocabulary(path)
 
 
@@ -149,7 +167,7 @@ def choose_vocabulary(workspace: Workspace, texts: Texts, reporter: Reporter, *,
     """
     training = {shard.path: shard.expected for shard in texts.shards if shard.split == TRAINING}
     settings, text = VocabularySettings(cased=cased), digest_of_texts(training, reads=reads)
-    path = workspace.vocabulary(texts.corpus, size=settings.size, cased=cased, text=text)
+    path = workspace.vocabulary(texts.corpus, settings, text)
     if path.exists():
         return path
     of_text = [each for each in workspace.trained_vocabularies() if each.is_of(texts.corpus, text)]

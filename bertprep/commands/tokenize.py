@@ -80,6 +80,7 @@ class Tokenize(TextRequest, DocumentRequest, InRows):
         of_text = {
             "--vocab": self.vocab is not None,
             "--cased": self.cased,
+            "--uncased": self.uncased,
             "--any-case": self.any_case,
             "--lines-are-sentences": self.lines_are_sentences,
         }
@@ -134,16 +135,16 @@ class Tokenize(TextRequest, DocumentRequest, InRows):
         from bertprep.text.summary import report_given
         from bertprep.tokens.make import token_job
 
-        texts, vocabulary = find_text(self, workers, cased=self.cased)
+        texts, vocabulary, cased = find_text(self, workers, cased=self.cased)
         if texts.is_of_workspace:
             name = tokens_name(
-                cased=self.cased, vocabulary=vocabulary.sha256, shards=texts.made_from["shards"],
+                cased=cased, vocabulary=vocabulary.sha256, shards=texts.made_from["shards"],
                 test_fraction=texts.test_fraction,
             )  # fmt: skip
             folder = self.workspace.tokens(name, texts.corpus)
         else:
             folder = as_path(self.output or ".") / TOKENS
-        made = self.make(token_job(texts, vocabulary, folder, cased=self.cased), workers)
+        made = self.make(token_job(texts, vocabulary, folder, cased=cased), workers)
         if not texts.is_of_workspace and made.is_complete:
             report_given(self.reporter, texts, made, is_meant=self.lines_are_sentences)
         return made

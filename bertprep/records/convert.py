@@ -118,6 +118,7 @@ def conversion_job(data_set: DataSet, sources: Sequence[IdentifiedFile], target:
             "converted_from": {source.name: source.blake3 for source in sources},
         },
         versions={},
+        counts=manifest.counts,
         copies=copies,
         advice="choose another target folder",
     )

@@ -33,6 +33,7 @@ from bertprep.config import (
     RecordFormat,
     SquadSettings,
     Variant,
+    VocabularySettings,
 )
 
 TRAINING, TEST = SPLITS = ("training", "test")
@@ -250,13 +251,15 @@ class Workspace:
     def sharded(self, corpus: str) -> Path:
         return self.root / "sharded" / corpus
 
-    def vocabulary(self, corpus: str, *, size: int, cased: bool, text: str) -> Path:
+    def vocabulary(self, corpus: str, settings: VocabularySettings, text: str) -> Path:
         """Return the path of the vocabulary for the text with the digest `text`; other text has another vocabulary."""
-        return self.root / "vocab" / f"{corpus}_{size}{'_cased' if cased else ''}_{text[:8]}.txt"
+        others = f"_with_{settings.digest}" if settings.digest else ""
+        return self.root / "vocab" / f"{corpus}_{settings.size}{'_cased' if settings.cased else ''}{others}_{text[:8]}.txt"
 
     def trained_vocabularies(self) -> list[TrainedVocabulary]:
         """Return the vocabularies that bertprep has trained, of any text and size."""
-        named = [(path, re.fullmatch(r"(.+)_\d+(_cased)?_([0-9a-f]{8})", path.stem)) for path in self.vocabularies()]
+        name_of = re.compile(r"(.+)_\d+(_cased)?(?:_with_[0-9a-f]{4})?_([0-9a-f]{8})")
+        named = [(path, name_of.fullmatch(path.stem)) for path in self.vocabularies()]
         return [TrainedVocabulary(path, name[1], name[2] is not None, name[3]) for path, name in named if name]
 
     def vocabularies(self, name: str | None = None) -> list[Path]:

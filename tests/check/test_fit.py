@@ -131,7 +131,7 @@ def test_unknown_tokens_are_found(tmp_path: Path) -> None:
         (outcome,) = bertprep.validate([tmp_path / kind], workers=1)
         (finding,) = (finding for finding in outcome.findings if finding.code == "unknown-tokens")
         assert re.fullmatch(words, finding.found)
-        assert str(finding).endswith("or train one on this text with bertprep vocab")
+        assert str(finding).endswith("or train one, or a larger one, on this text with bertprep vocab")
         assert outcome.split_rows()[0]["[UNK]"].startswith(finding.found[:3])
 
 
@@ -147,7 +147,7 @@ def test_a_vocabulary_that_splits_nearly_all_words_is_found(golden_corpus: Path,
         bertprep.create(**made, vocab=vocab, formats="tfrecord")
     found = warnings_of(tmp_path / "made/tfrecord")
     assert re.fullmatch(r"7\d%", found["split-words"].found)
-    assert str(found["split-words"]).endswith("or train one on this text with bertprep vocab")
+    assert str(found["split-words"]).endswith("or train one, or a larger one, on this text with bertprep vocab")
 
 
 def test_cased_text_under_an_uncased_vocabulary(golden_corpus: Path, made: Path, tmp_path: Path) -> None:

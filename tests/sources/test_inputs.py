@@ -16,6 +16,7 @@ import tokenizers
 import zstandard
 
 import bertprep
+from bertprep.config import VocabularySettings
 from bertprep.errors import BertprepError, UsageError
 from bertprep.sources import documents, plain_text, readers
 from bertprep.sources.inputs import IN_FOLDERS, find_sources
@@ -248,7 +249,7 @@ def test_what_is_not_a_plain_file_is_not_read(tmp_path: Path) -> None:
     for path in (tmp_path / "pipe.txt", Path("/dev/zero")):
         assert complaint(path).startswith(f"--input {path}: is not a file; name files")
         with pytest.raises(BertprepError, match=f"^{path}: cannot be read: it is not a plain file"):
-            train_vocabulary([path], tmp_path / "vocab.txt")
+            train_vocabulary([path], tmp_path / "vocab.txt", VocabularySettings())
         with pytest.raises(BertprepError, match=f"^{path}: cannot be read: it is not a plain file"):
             list(readers.read_text(str(path)))
 
