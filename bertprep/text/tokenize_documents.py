@@ -31,7 +31,6 @@ from bertprep.instances.document_tokenizer import (
     DocumentTokenizer,
     share_in_long_words,
 )
-from bertprep.instances.tokenizer_files import TOKENIZER_CONFIG
 from bertprep.instances.vocabulary import MANY_UNKNOWN
 from bertprep.progress import Reporter
 from bertprep.sources.documents import TEXT, WHOLE, Source
@@ -43,7 +42,7 @@ from bertprep.text.shards import hash_files, identify, identify_split
 from bertprep.text.summary import report_token_shards
 from bertprep.tokens.make import Texts
 from bertprep.tokens.shard import BIN, DOCUMENT_FILES, write_token_shard
-from bertprep.work.layout import SPLITS, TEST, TOKENIZER, TRAINING, token_shard_name
+from bertprep.work.layout import SPLITS, TEST, TRAINING, token_shard_name
 from bertprep.work.ledger import Entry, Ledger
 from bertprep.work.made import Made
 from bertprep.work.manifest import TOKEN_SHARDS, versions_of
@@ -196,9 +195,6 @@ def document_job(
     If `eod` is given, this token id is added after each document.
     """
     info = tokenizer.info
-    copies = {TOKENIZER: tokenizer.path}
-    if tokenizer.config:
-        copies[TOKENIZER_CONFIG] = tokenizer.config
     ledger = Ledger(
         folder=folder,
         kind=TOKEN_SHARDS,
@@ -207,7 +203,7 @@ def document_job(
             **documents.made_from,
         },
         versions=versions_of("llvmlite", "numpy", "tokenizers"),
-        copies=copies,
+        copies=tokenizer.files(),
         advice=documents.advice,
     )  # fmt: skip
     tasks = []
