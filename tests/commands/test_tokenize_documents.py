@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -130,16 +131,18 @@ def test_the_callers_number_of_threads_is_kept(
     assert os.environ.get("RAYON_NUM_THREADS") == own
 
 
-def test_a_corpus_of_the_workspace_has_both_splits_its_sentences_joined(
+def test_a_corpus_whose_files_are_gone_has_both_splits_of_its_shards_their_sentences_joined(
     golden_corpus: Path, tmp_path: Path, tokenizer: Path
 ) -> None:
     data = tmp_path / "data"
     bertprep.shard(deal(golden_corpus, tmp_path / "text", 3), shards=2, workdir=data, corpus="mine", workers=1)
-    folders = bertprep.tokenize(tokenizer=tokenizer, workdir=data, corpus="mine", format="mds", seq=8).folders
-    folder = folders["tokens"]
-    assert folders["mds"] == data / "mds" / f"{folder.parent.name}_seq_len_8" / "mine"
+    (tmp_path / "text/text_1.txt").unlink()
+    with pytest.warns(BertprepWarning, match="mine: its text shards are tokenized, in which .* no line breaks: .*text_1.txt"):
+        made = bertprep.tokenize(tokenizer=tokenizer, workdir=data, corpus="mine", format="mds", seq=8)
+    folder = made.folders["tokens"]
+    assert made.folders["mds"] == data / "mds" / f"{folder.parent.name}_seq_len_8" / "mine"
     assert folder.parent.parent == data / "tokens"
-    assert folder.parent.name.startswith("byte_bpe_")
+    assert re.fullmatch("byte_bpe_[0-9a-f]{8}_without_lines", folder.parent.name)
     for split, files in (("training", 2), ("test", 1)):
         found = open_token_documents(folder, split)
         texts = [path.read_text().split("\n\n") for path in sorted((data / "sharded/mine" / split).iterdir())]
