@@ -234,7 +234,9 @@ class Tokenize(TextRequest, DocumentRequest, InRows):
             raise BertprepError(f"{self.workspace.sharded(corpus)}: was removed during the run; run the command again")
         try:
             held_out = HeldOut.of_corpus(manifest)
-            inputs = {each: manifest.made_with[each] for each in ("inputs", "test_inputs") if each in manifest.made_with}
+            inputs: dict[str, Any] = {
+                each: manifest.made_with[each] for each in ("inputs", "test_inputs") if each in manifest.made_with
+            }
             made_from = {**inputs, **held_out.made_with}
             documents = DocumentShards(corpus, [], made_from, is_of_workspace=True, advice=texts.advice)
             if finished := self._find_finished(tokenizer, eod, documents, folder):

@@ -279,6 +279,9 @@ class _HashDocuments(Maker):
             entries[end] = {"documents": counts[end], "bytes": len(contents[end]), BLAKE3: digest(contents[end])}
         return entries
 
+    def amounts(self, entries: Sequence[Entry]) -> dict[str, float]:
+        return {"documents": max(entry["documents"] for entry in entries)}
+
 
 def _identify_document(document: str, splitter: str, language: str) -> tuple[int, int]:
     """Return the key of a document, and its size in a text shard in bytes; (0, 0) if it has no letter or digit."""

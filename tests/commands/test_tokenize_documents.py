@@ -576,3 +576,15 @@ def test_options_that_go_with_others(given: dict[str, Any], message: str, tmp_pa
     options: dict[str, Any] = {"tokenizer": tokenizer, "inputs": [tmp_path / "a.jsonl"], "output": tmp_path / "out"}
     with pytest.raises(UsageError, match=message):
         bertprep.tokenize(**{**options, **given})
+
+
+def test_another_tokenizer_in_the_output_folder_is_not_replaced(tmp_path: Path, tokenizer: Path) -> None:
+    write_lines(tmp_path / "a.jsonl")
+    (other := tmp_path / "out/tokens/tokenizer_config.json").parent.mkdir(parents=True)
+    other.write_text("{}")
+    options: dict[str, Any] = {"tokenizer": tokenizer, "inputs": [tmp_path / "a.jsonl"], "output": tmp_path / "out"}
+    with pytest.raises(BertprepError, match=r"tokenizer_config\.json: exists and differs from the one for this folder; choose"):
+        bertprep.tokenize(**options)
+    assert other.read_text() == "{}"
+    other.write_bytes(DocumentTokenizer(tokenizer, "x").files()["tokenizer_config.json"])
+    bertprep.tokenize(**options)

@@ -24,6 +24,9 @@ from bertprep.tokens.documents import open_token_documents
 from bertprep.work.run import FAIL_AFTER
 from tests.corpora import sums
 from tests.instances.small_tokenizers import write_tokenizer
+from tests.object_store import Store, store
+
+__all__ = ["store"]  # a fixture
 
 WORDS = ["the", "fox", "and", "a", "dog", "saw", "one", "of", "the", "United", "States", "in", "order", "to", "form"]
 
@@ -128,6 +131,15 @@ def test_neither_workers_nor_parts_nor_a_kill_change_a_byte(tmp_path: Path, toke
     expected = sums(tmp_path / "one")
     assert sums(tmp_path / "three") == expected
     assert sums(tmp_path / "parts") == expected
+
+
+def test_a_corpus_in_a_store_is_that_of_a_disk(tmp_path: Path, tokenizer: Path, store: Store) -> None:
+    paths = write_files(tmp_path / "in", make_documents(40))
+    for workdir in (str(tmp_path / "data"), f"{store.url}/data"):
+        where: dict[str, Any] = {"workdir": workdir, "corpus": "mine", "workers": 1}
+        bertprep.shard(paths, one_document_per_block=True, **where)
+        bertprep.tokenize(tokenizer=tokenizer, **where)
+    assert sums(store.path("data")) == sums(tmp_path / "data")
 
 
 @pytest.mark.parametrize("after", [1, 2, 3, 5])
