@@ -1,15 +1,19 @@
-"""Find the documents that a request names by --input or --dataset, and check that plain text has blocks of document size."""
+"""Find the documents that a request names by --input or --dataset, and check that plain text has blocks of document size.
+
+`find_sources_of` finds the documents from which the text shards of a corpus were made.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bertprep.commands.request import DocumentRequest
-from bertprep.errors import UsageError
+from bertprep.errors import BertprepError, UsageError
 from bertprep.files.paths import as_path, is_object
 from bertprep.work.layout import TEST
 from bertprep.work.ledger import is_started
@@ -17,6 +21,7 @@ from bertprep.work.ledger import is_started
 if TYPE_CHECKING:
     from bertprep.sources.documents import Source
     from bertprep.sources.inputs import Fetched
+    from bertprep.sources.plain_text import TextFile
 
 
 def find_given(request: DocumentRequest, words: str | None = None) -> Sequence[Source]:
@@ -70,6 +75,45 @@ def check_documents(
 
     if not request.one_document_per_block and not is_started(folder):
         check_blocks(sources, language, makes_pairs=makes_pairs)
+
+
+def find_sources_of(
+    request: DocumentRequest, corpus: str, made_with: Mapping[str, Any], workers: int
+) -> tuple[Sequence[Source], Mapping[str, TextFile]]:
+    """Return the files from which text shards were made, sorted like the manifest's inputs, and those that were hashed.
+
+    Raises `SourcesGoneError` if they cannot be read, or are not those that `made_with` of the manifest lists.
+    """
+    from bertprep.commands.shard import downloaded
+    from bertprep.sources.corpora import parts_of
+    from bertprep.sources.noted import SourcesGoneError, is_unchanged, noted_sources
+    from bertprep.sources.sample import SAMPLE
+    from bertprep.text.shards import hash_files, identify
+
+    advice = "to keep line breaks, give the text with --input or --dataset"
+    if corpus == SAMPLE or parts_of(corpus):
+        try:
+            sources = list(downloaded(request.workspace, corpus))
+        except BertprepError as error:
+            raise SourcesGoneError(str(error)) from error
+    else:
+        sources = noted_sources(request.workspace, corpus)
+        if changed := next((source for source in sources if not is_unchanged(source)), None):
+            raise SourcesGoneError(f"{changed.location} was changed or is not there any more; put it back, or {advice}")
+    if not sources:
+        raise SourcesGoneError(f"from which files they were made is not known here; {advice}")
+    if stream := next((source for source in sources if source.is_stream), None):
+        raise SourcesGoneError(f"the dump {stream.location} is only read by bertprep shard")
+    files = hash_files(sources, corpus, workers, request.reporter)
+    named = sorted(((identify(source, files), source) for source in sources), key=lambda each: _as_text(each[0]))
+    listed = [*made_with["inputs"], *made_with.get("test_inputs", ())]
+    if [identity for identity, _ in named] != sorted(listed, key=_as_text):
+        raise SourcesGoneError(f"{sources[0].location}, or another file from which they were made, was changed; {advice}")
+    return [source for _, source in named], files
+
+
+def _as_text(identity: Mapping[str, Any]) -> str:
+    return json.dumps(identity, sort_keys=True)
 
 
 def _fetch(location: str, request: DocumentRequest) -> Fetched | None:

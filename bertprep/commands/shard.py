@@ -63,6 +63,7 @@ class Shard(ShardSettings, DocumentRequest):
         Raises `UsageError` for contradictory or impossible arguments, and `BertprepError` for invalid or incomplete data.
         """
         from bertprep.commands.documents import check_documents, find_given
+        from bertprep.sources.noted import note_sources
         from bertprep.text.shards import shard_corpus
         from bertprep.text.summary import name_inputs, report_shards, warn_of_lone_documents
 
@@ -74,12 +75,14 @@ class Shard(ShardSettings, DocumentRequest):
         if self.corpus is None and not self.inputs:
             others = "" if self.is_given else ", or your own text with --input"
             self.reporter.message(f"shard: using the corpus {printed_name(corpus)} (choose another with --corpus{others})")
-        sources = find_given(self) if self.is_given else _downloaded(workspace, corpus)
+        sources = find_given(self) if self.is_given else downloaded(workspace, corpus)
         language = _find_language(self.language or language_of(corpus), sources)
         settings = replace(narrowed(ShardSettings, self), language=language)
         if self.is_given and settings.splitter != BY_LINES:
             check_documents(self, sources, folder, language or "en")
         made = shard_corpus(folder, sources, settings, part=self.read_part(), workers=workers, reporter=self.reporter)
+        if self.is_given:
+            note_sources(workspace, corpus, sources)
         if made.is_complete:
             files = made.manifest.files
             training = [folder / name for name in files if name.startswith(TRAINING)]
@@ -156,7 +159,7 @@ def _find_language(given: str | None, sources: Sequence[Source]) -> str | None:
     return given or next(iter(chosen), None)
 
 
-def _downloaded(workspace: Workspace, corpus: str) -> Sequence[Source]:
+def downloaded(workspace: Workspace, corpus: str) -> Sequence[Source]:
     """Return the sources of the sample corpus or of a downloaded one; raise `UsageError` for any other corpus."""
     from bertprep.sources.documents import TEXT, Source
     from bertprep.sources.downloaded import downloaded_sources

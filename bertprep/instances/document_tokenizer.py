@@ -9,6 +9,7 @@ treat differently, because they use different versions of Unicode, still go thro
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import threading
 from collections.abc import Mapping, Sequence
@@ -23,7 +24,6 @@ from numpy.typing import NDArray
 from tokenizers.models import BPE, WordPiece
 from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
-from tokenizers.processors import TemplateProcessing
 
 from bertprep.errors import BertprepError, first_line
 from bertprep.instances.given_words import GIVEN, Segmenter, begin_words, find_starts
@@ -135,7 +135,8 @@ class DocumentTokenizer:
     """A tokenizer that is read from a tokenizer.json.
 
     `config` is the tokenizer_config.json that names the mask token, by default the one next to the tokenizer.json. As an
-    attribute it is None if the tokenizer.json alone is enough.
+    attribute it is None if the tokenizer.json alone is enough. `content` is the tokenizer.json for token shards: the file as it
+    is, or with a template that puts [CLS] and [SEP] around a text, as rows have them. Its sha256 identifies the tokenizer.
     """
 
     def __init__(self, path: Path, name: str, config: Path | None = None, words: Segmenter | str | None = None) -> None:
@@ -171,7 +172,8 @@ class DocumentTokenizer:
         rule = GIVEN if words else _find_rule_of_words(self._library, sample, self._table, self._added)
         # Given words need the position of each token in the text, which the compiled loop does not return.
         self._compiled, self._lock = None if words else _compile(path, self._library, vocabulary), threading.Lock()
-        model, sha256 = type(self._library.model).__name__, hashlib.sha256(data).hexdigest()
+        self.content = _with_template(data, self._library, ids["cls"], ids["sep"])
+        model, sha256 = type(self._library.model).__name__, hashlib.sha256(self.content).hexdigest()
         self.info = TokenizerInfo(name, sha256, model, width, **ids, special=tuple(sorted(special)), words=rule)
 
     def __reduce__(self) -> tuple[type[DocumentTokenizer], tuple[Path, str, Path | None, Segmenter | str | None]]:
@@ -183,6 +185,22 @@ class DocumentTokenizer:
         """Return the names of the special tokens that exist, by "cls", "sep", "pad", "mask" and "unk"."""
         ids = {name: getattr(self.info, name) for name in _NAMES}
         return {name: str(self._library.id_to_token(each)) for name, each in ids.items() if each is not None}
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Return the tokenizer_config.json with which `AutoTokenizer` of transformers opens `content`.
+
+        Like rows, its encodings have no segments.
+        """
+        return {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "model_input_names": ["input_ids", "attention_mask"],
+            **{f"{name}_token": token for name, token in self.special_tokens.items()},
+        }
+
+    def files(self) -> dict[str, bytes]:
+        """Return the files that make a folder of token shards a tokenizer folder of transformers, by name."""
+        return {TOKENIZER: self.content, TOKENIZER_CONFIG: (json.dumps(self.settings, indent=2) + "\n").encode()}
 
     @property
     def is_compiled(self) -> bool:
@@ -219,27 +237,6 @@ class DocumentTokenizer:
                 begins_word |= _at_or_after(self._added[tokens])
         begins_word[(np.cumsum(lengths) - lengths)[lengths > 0]] = True
         return Documents(tokens, lengths, begins_word)
-
-    def with_template(self) -> bytes:
-        """Return the tokenizer.json with a template that puts the [CLS] and [SEP] of `info` around a text.
-
-        If the file's own template already does that, the file is returned unchanged.
-        """
-        data = _read(self.path)
-        found = self._library.encode("a").ids
-        begins = self.info.cls is None or found[:1] == [self.info.cls]
-        if begins and (self.info.sep is None or found[-1:] == [self.info.sep]):
-            return data
-        names = self.special_tokens
-        cls = [names["cls"]] if "cls" in names else []
-        sep = [names["sep"]] if "sep" in names else []
-        library = tokenizers.Tokenizer.from_str(data.decode())
-        library.post_processor = TemplateProcessing(
-            single=[*cls, "$A", *sep],
-            pair=[*cls, "$A", *sep, "$B:1", *(f"{each}:1" for each in sep)],
-            special_tokens=[(names[role], getattr(self.info, role)) for role in ("cls", "sep") if role in names],
-        )
-        return str(library.to_str(pretty=True)).encode()
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of these ids, including special tokens."""
@@ -320,6 +317,46 @@ def _read_mask_token(config: Path) -> str | None:
     except (ValueError, AttributeError) as error:
         raise BertprepError(f"{config}: is not a {TOKENIZER_CONFIG}: {first_line(error)}; fix or remove it") from error
     return token if isinstance(token, str) else None
+
+
+def _with_template(data: bytes, tokenizer: tokenizers.Tokenizer, cls: int | None, sep: int | None) -> bytes:
+    """Return a tokenizer.json with a template that puts [CLS] and [SEP] around a text, as far as the tokenizer has them.
+
+    If the file's own template does that, the file is returned unchanged. Its JSON is edited, not written by the library, so
+    that the sha256 does not depend on the library's version.
+    """
+    added = [each for each in (cls, sep) if each is not None]
+    around = _encode_own_text(tokenizer, "a", add_special_tokens=True)
+    plain = _encode_own_text(tokenizer, "a", add_special_tokens=False)
+    if around is None or plain is None or not added:
+        return data
+    begin, end = ([] if each is None else [each] for each in (cls, sep))
+    if around.ids == [*begin, *plain.ids, *end]:
+        return data
+
+    def place(sequence: str, number: int, *, begins: bool) -> list[dict[str, Any]]:
+        tokens = [*(begin if begins else []), None, *end]
+        return [
+            {"Sequence": {"id": sequence, "type_id": number}}
+            if each is None
+            else {"SpecialToken": {"id": tokenizer.id_to_token(each), "type_id": number}}
+            for each in tokens
+        ]
+
+    template = {
+        "type": "TemplateProcessing",
+        "single": place("A", 0, begins=True),
+        "pair": [*place("A", 0, begins=True), *place("B", 1, begins=False)],
+        "special_tokens": {
+            token: {"id": token, "ids": [each], "tokens": [token]} for each in added if (token := tokenizer.id_to_token(each))
+        },
+    }
+    content = json.loads(data)
+    own = content.get("post_processor") or {}
+    processors = own["processors"] if own.get("type") == "Sequence" else [own]
+    kept = [each for each in processors if each.get("type") == "ByteLevel"]  # it trims the offsets of tokens
+    content["post_processor"] = {"type": "Sequence", "processors": [*kept, template]} if kept else template
+    return (json.dumps(content, ensure_ascii=False, indent=2) + "\n").encode()
 
 
 def _load(data: bytes) -> tokenizers.Tokenizer:

@@ -51,6 +51,8 @@ SPLIT_NAMES = {
 MANIFEST = "manifest.json"
 MAPPED = ".map"
 """The folder inside that of text shards in which `shard` keeps its sorted text until the shards are finished."""
+HASHED = ".hashed"
+"""The folder inside that of token shards with the hashes of their documents, by which a test split is chosen."""
 GIVEN_OBJECTS = ".given"
 """The folder next to token shards for tokenizers and texts that the user gave as Python objects."""
 DATASET_DICT, STATE, DATASET_INFO = "dataset_dict.json", "state.json", "dataset_info.json"
@@ -269,6 +271,10 @@ class Workspace:
         """
         known = {path.stem: path for path in sorted((self.root / "vocab").glob("*.txt"))}
         return [path for stem, path in known.items() if name in (None, stem, re.sub("_[0-9a-f]{8}$", "", stem))]
+
+    def sources(self, corpus: str) -> Path:
+        """Return the file that names the sources of text shards on this machine (`sources.noted`)."""
+        return self.root / ".sources" / f"{corpus}.json"
 
     def tokens(self, settings_folder: str, corpus: str) -> Path:
         return self.root / TOKENS / settings_folder / corpus

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import create_file, remove_leftovers, sync_folder, write_if_different
-from bertprep.files.checksums import BLAKE3, show_checksum
+from bertprep.files.checksums import BLAKE3, digest, show_checksum
 from bertprep.files.lock import hold
 from bertprep.files.paths import checksum_of, is_object, remove_all, sizes_of
 from bertprep.untrusted import OBJECT, SHA256_DIGITS, TEXT, check_values, parse_json, read_bounded
@@ -62,7 +62,8 @@ class Ledger:
     """The record of which files of a folder are finished.
 
     The folder is bound to `made_with`, and to `versions` until it is finished. `counts` are further numbers for the manifest,
-    `copies` are files to copy next to it, and `advice` ends the error about other settings. A pickled ledger has no entries.
+    `copies` are files for next to it, each the path of a file to copy or the content, and `advice` ends the error about other
+    settings. A pickled ledger has neither entries nor copies.
     """
 
     folder: Path
@@ -70,7 +71,7 @@ class Ledger:
     made_with: dict[str, Any]
     versions: dict[str, str]
     counts: dict[str, int] = field(default_factory=dict)
-    copies: Mapping[str, Path] = field(default_factory=dict)
+    copies: Mapping[str, Path | bytes] = field(default_factory=dict)
     index: Index | None = None
     advice: str = "choose another --workdir or --corpus"
 
@@ -85,7 +86,7 @@ class Ledger:
     """The descriptor whose lock shows that this run is alive."""
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_read": {}, "index": None, "_held": None}
+        return {**vars(self), "_read": {}, "copies": {}, "index": None, "_held": None}
 
     @cached_property
     def header(self) -> dict[str, Any]:
@@ -158,8 +159,8 @@ class Ledger:
         files = {name: entries[name] for name in names if name in entries and sizes.get(name) == entries[name]["bytes"]}
         if len(files) < len(names):
             return self._manifest_of(files), [name for name in names if name not in files]
-        for copy, path in self.copies.items():
-            write_if_different(self.folder / copy, path.read_bytes())
+        for name, source in self.copies.items():
+            write_if_different(self.folder / name, source if isinstance(source, bytes) else source.read_bytes())
         if self.index:
             self.index.write(files)
         if manifest is None:
@@ -205,8 +206,9 @@ class Ledger:
             path, source = self.folder / name, self.copies.get(name)
             if source is None:
                 raise BertprepError(f"{path}: exists and is in no manifest; choose another folder, or remove this file")
-            if checksum_of(path) != checksum_of(source):
-                raise BertprepError(f"{path}: exists and is not a copy of {source}; choose another folder, or move it away")
+            if checksum_of(path) != (digest(source) if isinstance(source, bytes) else checksum_of(source)):
+                what = "differs from the one for this folder" if isinstance(source, bytes) else f"is not a copy of {source}"
+                raise BertprepError(f"{path}: exists and {what}; choose another folder, or move it away")
 
     def _find_link(self, names: Collection[str]) -> Path | None:
         """Return a folder inside the data set that is a link and would be written to, if there is one."""

@@ -192,7 +192,7 @@ def test_a_config_that_is_none_is_refused_in_one_line(tmp_path: Path, content: s
 def test_a_template_adds_the_special_tokens_of_rows(kind: str, tmp_path: Path) -> None:
     """Files that have such a template are as they were; that of Llama adds no end, and that of the Unigram nothing."""
     tokenizer = DocumentTokenizer(write_tokenizer(tmp_path, kind), kind)
-    content, info = tokenizer.with_template(), tokenizer.info
+    content, info = tokenizer.content, tokenizer.info
     assert (content == content_of(kind).encode()) == (kind not in ("llama", "unigram"))
     made = tokenizers.Tokenizer.from_str(content.decode())
     made.no_truncation()
@@ -203,6 +203,22 @@ def test_a_template_adds_the_special_tokens_of_rows(kind: str, tmp_path: Path) -
         pair = made.encode("the dog", "the dog")
         assert pair.ids == [info.cls, *text, info.sep, *text, info.sep]
         assert pair.type_ids == [0] * (len(text) + 2) + [1] * (len(text) + 1)
+    (again := tmp_path / "again.json").write_bytes(content)
+    assert DocumentTokenizer(again, kind).content == content
+    assert DocumentTokenizer(again, kind).info == info
+
+
+def test_a_template_keeps_what_trims_offsets(tmp_path: Path) -> None:
+    """Without it, the offsets of a word of GPT-2 and its like begin at the space before."""
+    trained = tokenizers.Tokenizer.from_str(content_of("byte_bpe"))
+    trained.post_processor = tokenizers.processors.ByteLevel(trim_offsets=True)
+    (path := tmp_path / "tokenizer.json").write_text(trained.to_str())
+    made = tokenizers.Tokenizer.from_str(DocumentTokenizer(path, "x").content.decode())
+    made.no_truncation()
+    made.no_padding()
+    found = made.encode("the dog")
+    assert (found.tokens[0], found.tokens[-1]) == ("[CLS]", "[SEP]")
+    assert found.offsets[found.tokens.index("Ġdog")] == (4, 7)
 
 
 def test_half_a_surrogate_pair_is_a_question_mark() -> None:

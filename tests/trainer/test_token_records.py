@@ -329,7 +329,8 @@ def test_a_run_on_packed_rows_and_its_model_for_transformers(tmp_path: Path, cap
     )
     assert (config["architectures"], config["pad_token_id"]) == (["BertForMaskedLM"], 3)
     assert tokenizer == {
-        "tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 512, "cls_token": "[CLS]", "sep_token": "[SEP]",
+        "tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": ["input_ids", "attention_mask"],
+        "model_max_length": 512, "cls_token": "[CLS]", "sep_token": "[SEP]",
         "pad_token": "[PAD]", "mask_token": "[MASK]", "unk_token": "[UNK]",
     }  # fmt: skip
     with pytest.raises(UsageError, match=r"has a tokenizer\.json, but Google's scripts read only a vocab\.txt"):
