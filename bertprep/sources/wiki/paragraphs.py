@@ -90,7 +90,11 @@ def ends_sentence(line: str) -> bool:
 
 def is_short(line: str) -> bool:
     """Return whether a line is short enough for a heading."""
-    return len(line) <= MAX_HEADING and len(line) + 2 * len(_LETTER_WITHOUT_SPACES.findall(line)) <= MAX_HEADING
+    return len(line) <= MAX_HEADING and _weight(line) <= MAX_HEADING
+
+
+def _weight(line: str) -> int:
+    return len(line) + 2 * len(_LETTER_WITHOUT_SPACES.findall(line))
 
 
 def join_lines(lines: Iterable[str]) -> str:
@@ -156,29 +160,36 @@ def prose_of(article: str, removed: Removed | None = None) -> str:
 
 def _paragraphs_of(article: str, removed: Removed) -> Iterator[str]:
     in_appendix = False
-    for index, block in enumerate(_GAP.split(choose_variants(article))):
-        lines = block.split("\n")
+    blocks = [block.split("\n") for block in _GAP.split(choose_variants(article))]
+    for index, lines in enumerate(blocks):
         if index and _is_heading(lines):  # no heading is before the first paragraph
-            in_appendix = is_appendix(lines[0])
             removed.counts[HEADINGS] += 1
+            following = [*lines[1:], *(blocks[index + 1] if index + 1 < len(blocks) else ())]
+            is_list = in_appendix and (not following or following[0].startswith(" ") or is_short(following[0]))
+            in_appendix = is_list or is_appendix(lines[0])
             lines = lines[1:]
         if in_appendix:
             removed.counts[APPENDIX] += sum(map(bool, map(str.strip, lines)))
+        else:
+            yield from _prose_lines(lines, removed)
+
+
+def _prose_lines(lines: list[str], removed: Removed) -> Iterator[str]:
+    paragraph: list[str] = []
+    for line in [*lines, ""]:
+        is_item = line.startswith((" ", "\t"))
+        if _MARKUP_LINE.match(line):
+            removed.counts[ROWS] += 1
             continue
-        paragraph: list[str] = []
-        for line in [*lines, ""]:
-            is_item = line.startswith((" ", "\t"))
-            if _MARKUP_LINE.match(line):
-                removed.counts[ROWS] += 1
-                continue
-            if line.strip() and not is_item:
-                paragraph.append(line)
-                continue
-            if paragraph and is_prose(words := tidy(join_lines(paragraph)), removed, may_be_heading=True):
+        if line.strip() and not is_item:
+            paragraph.append(line)
+            continue
+        for part in [join_lines(paragraph)] if _is_wrapped(paragraph) else paragraph:
+            if is_prose(words := tidy(part), removed, may_be_heading=True):
                 yield words
-            paragraph = []
-            if is_item and is_prose(words := tidy(line), removed, in_list=True):
-                yield words
+        paragraph = []
+        if is_item and is_prose(words := tidy(line), removed, in_list=True):
+            yield words
 
 
 def _is_heading(lines: list[str]) -> bool:
@@ -190,6 +201,14 @@ def _is_heading(lines: list[str]) -> bool:
     if not following or following.startswith(" ") or is_appendix(first):
         return True
     return not following[:1].islower() and (len(first) < _MAX_TITLE or len(following) > _MAX_WRAPPED)
+
+
+def _is_wrapped(lines: list[str]) -> bool:
+    """Return whether lines are one wrapped paragraph, not names with a line each, such as those of categories."""
+    if len(lines) <= 1:
+        return True
+    go_on = sum(line[0].islower() for line in lines[1:])
+    return 2 * go_on >= len(lines) - 1 or sum(map(_weight, lines[:-1])) >= _MAX_TITLE * (len(lines) - 1)
 
 
 def clean_articles(articles: Iterable[tuple[str, str]], removed: Removed) -> Iterator[str]:

@@ -4,7 +4,7 @@ import re
 
 _SWITCH = re.compile(r"__([^\W\d_](?:\w*[^\W_])?)__")
 _RESIDUE = re.compile(
-    r"https?://[^\s<>\]]*|</?[A-Za-z]+\b[^<>\n]*>?|\{\{|\}\}|\{\||\|\}|\[\[|\]\]|[\xad\u200b\u200e\u200f\u2060\ufeff]"
+    r"'{2,}|https?://[^\s<>\]]*|</?[A-Za-z]+\b[^<>\n]*>?|\{\{|\}\}|\{\||\|\}|\[\[|\]\]|[\xad\u200b\u200e\u200f\u2060\ufeff]"
 )
 _EMPTY = r"[ ,;:.·/–—，；：、-]*"
 _EMPTY_BRACKETS = re.compile(rf"(?<!\w)\({_EMPTY}\)|(?<!\w)\[{_EMPTY}\]|（{_EMPTY}）")
