@@ -41,18 +41,16 @@ def show_pages(path: Path, first: int, count: int, columns: int | None) -> None:
             is_wide = columns is not None and columns >= _MIN_COLUMNS
             print_results(*(_side_by_side(page, prose, columns or 0) if is_wide else _in_turn(page, prose)))
     if number < first:
-        raise UsageError(
-            f"--record {first}: {path} has {counted(number + 1, 'article')}, from number 0 on; choose one of these"
-        )
+        raise UsageError(f"--record {first}: {path} has {counted(number + 1, 'article')}; choose one of 0 to {number}")
     if templates:
         names = ", ".join(f"{{{{{name}}}}} {count:,}" for name, count in templates.most_common(20))
-        print_results("", f"templates without a rule, within a paragraph: {names}")
+        print_results("", f"templates without a rule in paragraphs: {names}")
 
 
 def describe(removed: Removed) -> str:
     """Return what was removed from a page, most first, or ""."""
     ordered = sorted(removed.counts.items(), key=lambda pair: -pair[1])
-    return ", ".join(f"{count:,} {REASONS[reason]}" for reason, count in ordered if count)
+    return ", ".join(f"{REASONS[reason]} {count:,}" for reason, count in ordered if count)
 
 
 def _in_turn(page: Page, prose: str) -> list[str]:

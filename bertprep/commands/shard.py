@@ -140,7 +140,7 @@ def _describe_removed(counts: Mapping[str, int]) -> str:
 
     removed = {words: counts.get(name_count(reason), 0) for reason, words in REASONS.items()}
     ordered = sorted(removed.items(), key=lambda pair: -pair[1])
-    return "; ".join(f"{count:,} {words}" for words, count in ordered if count)
+    return "; ".join(f"{words} {count:,}" for words, count in ordered if count)
 
 
 def _are_of_dumps(made_with: Mapping[str, Any]) -> set[bool]:

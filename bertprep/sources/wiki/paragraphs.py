@@ -22,12 +22,12 @@ HEADINGS, LIST_ITEMS, SHORT, APPENDIX, BIBLIOGRAPHY, ROWS, TEMPLATES, FORMULAS =
 REASONS = {
     HEADINGS: "headings",
     LIST_ITEMS: "list items that are no sentences",
-    SHORT: "short lines that are no sentences, such as captions",
+    SHORT: "short lines that are no sentences",
     APPENDIX: "lines of sections such as References",
     BIBLIOGRAPHY: "lines that name a book by its ISBN",
     ROWS: "rows of unclosed tables and boxes",
-    TEMPLATES: "templates without a rule, within a paragraph",
-    FORMULAS: "formulas, within a paragraph",
+    TEMPLATES: "templates without a rule in paragraphs",
+    FORMULAS: "formulas in paragraphs",
 }
 """Why something was removed from a page; manifests have these keys, after "removed_"."""
 _STOPS = (

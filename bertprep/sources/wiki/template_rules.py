@@ -482,6 +482,11 @@ def century(arguments: Arguments) -> str:
     return f"{ordinal_of_century(arguments)} siècle" if is_century else arguments.get(1)
 
 
+def century_before(arguments: Arguments) -> str:
+    """French {{-s|V|e}}: Ve siècle av. J.-C."""
+    return f"{ordinal_of_century(arguments)} siècle av. J.-C."
+
+
 def era(name: str) -> Rule:
     return lambda arguments: f"{arguments.get(1)} {name}".strip()
 

@@ -24,6 +24,7 @@ from bertprep.sources.wiki.template_rules import (
     before,
     block,
     century,
+    century_before,
     chemical,
     chinese,
     chinese_link,
@@ -141,7 +142,7 @@ TABLE: tuple[tuple[Rule, str], ...] = (
     (old_style, "oldstyledate"), (years_between, "age"), (density, "pop density"),  # excerpt
     (circa, "circa"), (circa, "c.|ca."), (before("fl. "), "floruit|fl.|fl"), (before("b. "), "b."), (before("d. "), "d."),
     (reign, "reign|r."),  # no source, but for circa (wtf)
-    (century, "s|siècle|s2"), (ordinal_of_century, "s-|-s-|s mini-"),  # no source: fr
+    (century, "s|siècle|s2"), (century_before, "-s"), (ordinal_of_century, "s-|-s-|s mini-"),  # no source: fr
     (before("siglo "), "siglo"), (before("século "), "séc"),  # no source: es, pt
     (fixed("er"), "er"), (fixed("1er"), "1er"), (fixed("re"), "re"), (fixed("n° "), "n°|numéro"),  # no source: fr
     (fixed("av. J.-C."), "av jc|av. j.-c.|avjc"), (fixed("apr. J.-C."), "ap jc|apr. j.-c.|apjc"),  # no source: fr

@@ -38,7 +38,7 @@ _FORMULA = "a formula"  # the name of a hole that a formula leaves
 # Each expression reads a character a few times at most, so no page can be made to take very long.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _COMMENT = re.compile(r"^[ \t]*<!--(?:(?!-->).)*-->[ \t]*\n|<!--.*?(?:-->|\Z)", re.DOTALL | re.MULTILINE)
-_NOWIKI = re.compile(r"<nowiki\s*>(.*?)</nowiki\s*>", re.DOTALL | re.IGNORECASE)
+_NOWIKI = re.compile(r"<nowiki\s*>([^<]*(?:<(?!/?nowiki\b)[^<]*)*)</nowiki\s*>", re.IGNORECASE)
 _MARKUP = re.compile(r"[\[\]{}|'=*#:;~_<>-]")
 _WITH_CONTENT = (
     "ref|references|chem|ce|pre|syntaxhighlight|source|gallery|imagemap|timeline|score|hiero|graph|mapframe|maplink|table|"
@@ -70,7 +70,7 @@ _LANGUAGE = re.compile(r"(?:[a-z]{2,3}|simple)(?:-[a-z]+)*:(?=\S)")  # interlang
 _FUNCTION = re.compile(r"#?[^\W\d_]+:")
 _CASES = {"lc": str.lower, "uc": str.upper, "lcfirst": lambda text: text[:1].lower() + text[1:],
           "ucfirst": lambda text: text[:1].upper() + text[1:], "formatnum": str}  # fmt: skip
-_ASIDE = re.compile(r"\s*\([^()\0]{0,100}\0([^<>()\0]+)\0[^()\0]{0,100}\)")
+_ASIDE = re.compile(r" ?\([^()\0]{0,100}\0([^<>()\0]+)\0[^()\0]{0,100}\)")
 """An aside in parentheses with a hole, which would be wrong without the template: (${{Inflation|US|5|1929}} in 2016)."""
 
 
@@ -229,19 +229,18 @@ class _Brackets:
 
 def _paragraphs(text: str, removed: Removed) -> Iterator[str]:
     """Yield the prose; a short line that leads into the next one, as "He said:" does, only if that one is prose."""
-    lead_in = ""
+    lead_in: list[str] = []
     for paragraph, in_list in _candidates(text, removed):
         holes: list[str] = []
         words = _clean(paragraph, holes)
         if lead_in and not (is_prose(words, Removed(), in_list=in_list) or (words and not in_list and leads_on(words))):
             removed.counts[SHORT] += 1
-            lead_in = ""
+            lead_in = []
         if not in_list and leads_on(words):
-            lead_in = f"{lead_in}\n\n{words}".strip()
+            lead_in.append(words)
         elif is_prose(words, removed, in_list=in_list):
-            if lead_in:
-                yield lead_in
-                lead_in = ""
+            yield from lead_in
+            lead_in = []
             _count_holes(holes, removed)
             yield words
     if lead_in:
