@@ -70,6 +70,8 @@ _LANGUAGE = re.compile(r"(?:[a-z]{2,3}|simple)(?:-[a-z]+)*:(?=\S)")  # interlang
 _FUNCTION = re.compile(r"#?[^\W\d_]+:")
 _CASES = {"lc": str.lower, "uc": str.upper, "lcfirst": lambda text: text[:1].lower() + text[1:],
           "ucfirst": lambda text: text[:1].upper() + text[1:], "formatnum": str}  # fmt: skip
+_GAP = re.compile(r" (\0[^\0]*\0(?=[,.;:)]))")
+"""A space that would be left before a mark of punctuation; French writes one before its own."""
 _ASIDE = re.compile(r" ?\([^()\0]{0,100}\0([^<>()\0]+)\0[^()\0]{0,100}\)")
 """An aside in parentheses with a hole, which would be wrong without the template: (${{Inflation|US|5|1929}} in 2016)."""
 
@@ -277,7 +279,7 @@ def _without_holes(line: str) -> str:
 def _clean(paragraph: str, holes: list[str]) -> str:
     """Return a paragraph without the rest of its markup, and collect the names of the holes in it."""
     if _HOLE in paragraph:
-        paragraph = _ASIDE.sub(f"{_HOLE}\\1{_HOLE}", paragraph)
+        paragraph = _ASIDE.sub(f"{_HOLE}\\1{_HOLE}", _GAP.sub(r"\1", paragraph))
     parts = paragraph.split(_HOLE)
     holes += filter(None, parts[1::2])
     return "\n".join(filter(None, map(tidy, _break_lines(html.unescape("".join(parts[::2]))))))

@@ -4,7 +4,6 @@ import pytest
 
 from bertprep.sources.wiki.pages import is_appendix, is_disambiguation, is_list_of_names, opens_disambiguation
 
-
 TITLES = """
 Merkur (Begriffsklärung)
 Mercure (homonymie)

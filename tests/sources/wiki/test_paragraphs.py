@@ -21,8 +21,8 @@ def test_headings_lists_and_rests_of_markup_go_and_are_counted() -> None:
     removed = Removed()
     article = (
         "Bach (; 1685) was a [[composer]]__NOTOC__.\n\nLife \n\nHe was born -{zh-tw:資訊;zh-cn:信息}-.\n\nWorks\n Mass\n"
-        " He wrote a mass.\nthumb|A picture\n\nBooks\n\nA. Meier, Bach, ISBN 3-16-148410-0.\n\nReferences \n\nBerlin, 1990. A long line of a "
-        "list, which ends like a sentence.\n\nComposers\nGermans"
+        " He wrote a mass.\nthumb|A picture\n\nBooks\n\nA. Meier, Bach, ISBN 3-16-148410-0.\n\n"
+        "References \n\nBerlin, 1990. A long line of a list, which ends like a sentence.\n\nComposers\nGermans"
     )
     expected = ["Bach (1685) was a composer.", "He was born 信息.", "He wrote a mass."]
     assert prose_of(article, removed).split("\n\n") == expected
