@@ -11,16 +11,36 @@ import re
 from collections.abc import Callable
 from functools import partial
 
+from bertprep.sources.wiki.quantities import (
+    SIGNS,
+    as_of,
+    circa,
+    coordinates,
+    currency,
+    day_first,
+    density,
+    exponent,
+    fraction,
+    gauge,
+    lifetime,
+    named_currency,
+    old_style,
+    ordinal,
+    quantity,
+    reign,
+    unit_after,
+    value,
+    year_first,
+    years_between,
+)
 from bertprep.sources.wiki.template_rules import (
     APOSTROPHE,
     MUSIC,
     SHIP_PREFIXES,
-    SIGNS,
     Rule,
     altitude,
     any_ship,
     around,
-    as_of,
     before,
     block,
     century,
@@ -29,36 +49,22 @@ from bertprep.sources.wiki.template_rules import (
     chinese,
     chinese_link,
     chinese_link_by_language,
-    circa,
-    coordinates,
-    currency,
-    day_first,
-    density,
     era,
-    exponent,
     first,
     fixed,
     formula,
-    fraction,
-    gauge,
     joined,
     key_press,
     last,
-    lifetime,
     link_to_other_wiki,
     list_lines,
     name_for_sorting,
-    named_currency,
     nihongo,
     nihongo3,
     nothing,
     nuclide,
-    old_style,
-    ordinal,
     ordinal_of_century,
-    quantity,
     reading,
-    reign,
     roman,
     ruby,
     russian_link,
@@ -67,11 +73,7 @@ from bertprep.sources.wiki.template_rules import (
     ship_class,
     sic,
     superscript,
-    unit_after,
     up_and_down,
-    value,
-    year_first,
-    years_between,
 )
 
 # fmt: off
@@ -102,7 +104,7 @@ TABLE: tuple[tuple[Rule, str], ...] = (
     (joined(" "), "gaps"),  # no source
     (sic, "sic|sic?"), (key_press, "keypress|key press|key|touche"), (nuclide, "simplenuclide2|nuclide2|nuclide"),  # excerpt
     (name_for_sorting, "sortname|hs"),  # no source
-    (fixed("C"), "carbon"), (fixed("H"), "hydrogen"), (joined(" "), "bibleref"), (first, "format price|nq"),  # excerpt
+    (fixed("C"), "carbon"), (fixed("H"), "hydrogen"), (joined(" "), "bibleref"), (first, "format price|nq|nastaliq"),  # excerpt
     (fixed("O"), "oxygen"), (fixed("N"), "nitrogen"), (joined(" "), "bibleverse"),  # no source
     (list_lines, "columns-list"), (list_lines, "col-list|colonnes|plainlist|flatlist|div col"),  # excerpt, wtf
     (block, "quote|bquote|cquote|blockquote"), (block, "pull quote"),  # excerpt, wtf
@@ -112,7 +114,7 @@ TABLE: tuple[tuple[Rule, str], ...] = (
     (fixed(APOSTROPHE + "s"), "'s"), (fixed(APOSTROPHE), "'"), (fixed(f'{APOSTROPHE} "'), "' \""),  # excerpt
     (fixed(f'" {APOSTROPHE}'), "\" '"), (fixed(APOSTROPHE), "-'"),  # no source
     (fixed("="), "="), (fixed("–"), "ndash|en dash|–"), (fixed("—"), "mdash|em dash|—"), (fixed(" – "), "snd|snds"),  # wtf
-    (fixed("—"), "mdashb"), (fixed('"'), '-"'), (fixed(" "), "nbsp|thinsp|spaces"),  # excerpt
+    (fixed("—"), "mdashb"), (fixed("—"), "emdash"), (fixed('"'), '-"'), (fixed(" "), "nbsp|thinsp|spaces"),  # excerpt
     # no source
     (fixed(" – "), "spaced ndash|spnd|sndash|spaced en dash|spaced endash|--"), (fixed(" — "), "spaced mdash|spmd"),
     (fixed(" "), "space|sp|esd|espace|insécable|nnbsp|hsp|0|gap|全角スペース"),  # no source
