@@ -5,5 +5,6 @@ python -m benchmarks encoders                         # batches for encoders nex
 python -m benchmarks step --torch-python PYTHON       # a training step next to PyTorch, on a CPU or an accelerator
 python -m benchmarks losses                           # the losses of two engines, step by step
 python -m benchmarks readme --google CLONE            # the figures and the terminal of README.md
+python -m benchmarks wikitext                         # the prose that tools make of wikitext
 python -m benchmarks example                          # the results of the complete job of docs/start/first-model.md
 """

@@ -24,7 +24,9 @@ _WORDS = frozenset({
     "sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh", "arcsin", "arccos", "arctan", "log", "ln", "lg",
     "exp", "lim", "max", "min", "sup", "inf", "det", "dim", "ker", "gcd", "mod", "arg", "Pr",
 })  # fmt: skip
-_NAMES = dict(zip(*[iter(f"{_GREEK} {_SIGNS}".split())] * 2, strict=True)) | {word: f"{word} " for word in _WORDS}
+_NAMES: dict[str, str] = dict(zip(*[iter(f"{_GREEK} {_SIGNS}".split())] * 2, strict=True)) | {
+    word: f"{word} " for word in _WORDS
+}
 _PLAIN = frozenset({
     "mathrm", "mathbf", "mathit", "mathsf", "mathtt", "mathbb", "mathcal", "mathfrak", "boldsymbol", "text", "textrm",
     "textbf", "textit", "operatorname", "rm", "bf", "it", "left", "right", "big", "Big", "bigg", "Bigg", "displaystyle",

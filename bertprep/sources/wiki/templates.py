@@ -90,6 +90,7 @@ TABLE: tuple[tuple[Rule, str], ...] = (
     (first, "nombre|nb|ind|abréviation|abréviation discrète|abd|refnec|référence nécessaire|référence souhaitée|pas clair|"
             "petit|petites capitales|pc|sigle|terme défini"),  # no source: fr
     (first, "versalita|versalitas|maiuscoletto|tutto attaccato|senza fonte|citazione necessaria|nie łam|klein"),  # no source
+    (first, "esd|polytonisch|romain|nobr romains|lj|by2|нобр|сс|сс3"),  # no source: es, de, fr, zh, ja, ru
     (first, "число|подсказка|comment|кегль|малый|разрядка"),  # no source: ru
     # no source: ja, zh
     (first, "要出典範囲|要検証範囲|旧字体|補助漢字フォント|jis2004フォント|jis90フォント|拡張漢字|僻字|小字"),
@@ -103,6 +104,8 @@ TABLE: tuple[tuple[Rule, str], ...] = (
     (chemical, "chem"), (formula, "chem2|ce"),  # excerpt: chem
     (joined(" "), "gaps"),  # no source
     (sic, "sic|sic?"), (key_press, "keypress|key press|key|touche"), (nuclide, "simplenuclide2|nuclide2|nuclide"),  # excerpt
+    (before("M. "), "m."), (before("Mme "), "mme"), (before("Dr "), "dr"), (before("Pr "), "pr"),  # no source: fr
+    (joined(" h "), "heures"), (fixed(" — "), "тире"),  # no source: fr, ru
     (name_for_sorting, "sortname|hs"),  # no source
     (fixed("C"), "carbon"), (fixed("H"), "hydrogen"), (joined(" "), "bibleref"), (first, "format price|nq|nastaliq"),  # excerpt
     (fixed("O"), "oxygen"), (fixed("N"), "nitrogen"), (joined(" "), "bibleverse"),  # no source
@@ -117,7 +120,7 @@ TABLE: tuple[tuple[Rule, str], ...] = (
     (fixed("—"), "mdashb"), (fixed("—"), "emdash"), (fixed('"'), '-"'), (fixed(" "), "nbsp|thinsp|spaces"),  # excerpt
     # no source
     (fixed(" – "), "spaced ndash|spnd|sndash|spaced en dash|spaced endash|--"), (fixed(" — "), "spaced mdash|spmd"),
-    (fixed(" "), "space|sp|esd|espace|insécable|nnbsp|hsp|0|gap|全角スペース"),  # no source
+    (fixed(" "), "space|sp|espace|insécable|nnbsp|hsp|0|gap|全角スペース"),  # no source
     (fixed(" · "), "·|dot|middot|•"), (fixed(" · "), "bull|bullet"), (fixed(" / "), "\\"), (fixed(" / "), "slash"),  # wtf
     (fixed("1/2"), "1/2"), (fixed("1/3"), "1/3"), (fixed("2/3"), "2/3"), (fixed("1/4"), "1/4"), (fixed("3/4"), "3/4"),  # wtf
     (fixed("&"), "&|ampersand"), (fixed("*"), "*|asterisk"), (fixed("#"), "number sign"), (fixed("["), "bracket"),  # wtf
@@ -146,7 +149,7 @@ TABLE: tuple[tuple[Rule, str], ...] = (
     (reign, "reign|r."),  # no source, but for circa (wtf)
     (century, "s|siècle|s2"), (century_before, "-s"), (ordinal_of_century, "s-|-s-|s mini-"),  # no source: fr
     (before("siglo "), "siglo"), (before("século "), "séc"),  # no source: es, pt
-    (fixed("er"), "er"), (fixed("1er"), "1er"), (fixed("re"), "re"), (fixed("n° "), "n°|numéro"),  # no source: fr
+    (fixed("er"), "er"), (fixed("1er"), "1er"), (fixed("re"), "re"), (before("n° "), "n°|numéro"),  # no source: fr
     (fixed("av. J.-C."), "av jc|av. j.-c.|avjc"), (fixed("apr. J.-C."), "ap jc|apr. j.-c.|apjc"),  # no source: fr
     # no source: es, pt, it
     (era("a. C."), "a. c."), (era("d. C."), "d. c."), (era("a.C."), "a.c.|ac"), (era("d.C."), "d.c.|dc"),
@@ -171,8 +174,7 @@ TABLE: tuple[tuple[Rule, str], ...] = (
     (link_to_other_wiki, "ill|interlanguage link|lien|仮リンク|illm|ilc|link-interwiki|enlace interlingüístico"),  # no source
     (russian_link, "нп|нп1|нп2|нп3|нп4|нп5|не переведено|не переведено 1|не переведено 2|не переведено 3|не переведено 4|"
                    "не переведено 5|iw"),  # no source: ru
-    (chinese_link, "le|link-en|link-ja|link-de|link-fr|link-es|link-ru|link-ko|link-it|internal link helper/en|"
-                   "internal link helper/ja|internal link helper/fr|internal link helper/de"),  # no source: zh
+    (chinese_link, "le"),  # no source: zh
     (chinese_link_by_language, "tsl|translink"),  # no source: zh
     (lambda arguments: MUSIC.get(arguments.get(1).lower(), ""), "music"),  # excerpt
     (before("U.S. Patent "), "us patent"), (before("ISBN "), "isbn"), (before("doi:"), "doi"),  # no source
@@ -201,7 +203,7 @@ TABLE: tuple[tuple[Rule, str], ...] = (
     # no source: ja, zh
     (nothing, "要出典|出典無効|要検証|誰|いつ|どこ|独自研究|脚注ヘルプ|efn2|main2|see|來源請求|来源请求|noteta"),
     (nothing, "carece de fontes|carece de fontes2|nota|referências|artigo principal|quem|ver desambig|fakt|przypis|przypisy|"
-              "osobny artykuł|kto|kiedy|bron?|appendix|bronnen|zie hoofdartikel|zie ook|zie dp"),  # no source: pt, pl, nl
+              "odn|osobny artykuł|kto|kiedy|bron?|appendix|bronnen|zie hoofdartikel|zie ook|zie dp"),  # no source: pt, pl, nl
 )
 """A rule, and the names of its templates in lower case, with bars between them; the comment has their source."""
 # fmt: on
@@ -210,6 +212,7 @@ _OF_CASE = re.compile(r"[a-z]{2,4}S")
 """German {{laS|Canis}}, {{enS|dog}}: a word and its language. Here the case counts."""
 PATTERNS: tuple[tuple[re.Pattern[str], Callable[..., str]], ...] = (
     (re.compile(r"lang-[a-z-]+\d?|script/.+"), first),  # excerpt
+    (re.compile(r"link-[a-z-]+|internal link helper/[a-z-]+"), chinese_link),  # no source: zh
     (re.compile(rf"({SHIP_PREFIXES})"), ship),  # excerpt: hms, uss
     (re.compile(r"(-?[ivxl]+(?:er?|re) siècle)"), lambda name, _: roman(name)),  # no source: fr
     (re.compile(r"(\d+(?:er?|re|ème))"), lambda name, _: name),  # no source: fr
@@ -237,5 +240,5 @@ def find_rule(name: str) -> Rule | None:
 def _rule_of_pattern(key: str) -> Rule | None:
     for pattern, rule in PATTERNS:
         if match := pattern.fullmatch(key):
-            return partial(rule, match[1]) if match.re.groups else rule  # type: ignore[return-value]
+            return partial(rule, match[1]) if match.re.groups else rule
     return None

@@ -7,7 +7,7 @@ length whatever the balance of its markup. The lines of a paragraph are joined b
 
 import html
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from bertprep.sources.dump import SiteInfo
@@ -68,7 +68,7 @@ _ROW = re.compile(r"\|(?!\|)|\|\||!.*(?:!!|\|\|)|[{}]\s*$|[|{}]{2}")
 _TOKEN = re.compile(r"^[ \t:*#]*\{\|(?!\})|^[ \t]*\|\}(?!\})|\{\{|\}\}|\[\[|\]\]|\|", re.MULTILINE)
 _LANGUAGE = re.compile(r"(?:[a-z]{2,3}|simple)(?:-[a-z]+)*:(?=\S)")  # interlanguage links: [[de:Kunst]], [[zh-min-nan:X]]
 _FUNCTION = re.compile(r"#?[^\W\d_]+:")
-_CASES = {"lc": str.lower, "uc": str.upper, "lcfirst": lambda text: text[:1].lower() + text[1:],
+_CASES: dict[str, Callable[[str], str]] = {"lc": str.lower, "uc": str.upper, "lcfirst": lambda text: text[:1].lower() + text[1:],
           "ucfirst": lambda text: text[:1].upper() + text[1:], "formatnum": str}  # fmt: skip
 _GAP = re.compile(r" (\0[^\0]*\0(?=[,.;:)]))")
 """A space that would be left before a mark of punctuation; French writes one before its own."""
@@ -190,8 +190,12 @@ class _Brackets:
         frame = stack.pop()
         if len(stack) > _MAX_NESTED:
             return
-        render = {_TEMPLATE: self._words_of_template, _LINK: self._words_of_link, _TABLE: lambda _: "\n\n"}[mark]
-        stack[-1].add(render(frame.texts()))
+        if mark == _TEMPLATE:
+            stack[-1].add(self._words_of_template(frame.texts()))
+        elif mark == _LINK:
+            stack[-1].add(self._words_of_link(frame.texts()))
+        else:
+            stack[-1].add("\n\n")
 
     def _give_up(self) -> None:
         """Take the innermost frame, which never closes, as text; a template or table loses its first line."""
