@@ -69,6 +69,17 @@ _OPENING = re.compile(
 """First words of disambiguation pages; no source. They count only in a short paragraph, as in "X may refer to:"."""
 _MAX_OPENING = 120
 
+FILES = frozenset(
+    """archivo|attēls|berkas|bestand|datei|dosiero|fájl|fasciculus|fichier|fil|fitxategi|fitxer|gambar|imagem|imej|immagine|
+    larawan|lêer|plik|restr|slika|выява|податотека|слика|файл|სურათი|պատկեր|קובץ|پرونده|ملف|चित्र|ไฟล์|파일|ファイル|imagen|
+    bild|изображение|зображення|ficheiro|grafika|afbeelding|画像|图像|圖像|文件|檔案|档案|kép|soubor|obrázek|bilde|billede|
+    kuva|tiedosto|그림|εικόνα|αρχείο|hình|tập tin|tệp|dosya|resim|fișier|imagine|
+    ภาพ|صورة|تصویر""".replace("\n    ", "").split("|")
+)  # fmt: skip
+"""Names of the namespace of files on many wikis, in lower case; the head of a dump lacks those that are only allowed, such as
+the Spanish "Imagen". From imagen on without a source.
+"""
+
 APPENDICES = frozenset(
     """references|external links|see also|further reading|notes|bibliography|footnotes|citations|sources|works cited|
     notes and references|references and notes|general references|explanatory notes|gallery|filmography|discography|

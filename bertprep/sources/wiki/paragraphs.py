@@ -52,7 +52,6 @@ _BOOK = re.compile(
     r"\bISBN(?:-1[03])?[\s:\u00a0]*[\dX]|\bISSN[\s:\u00a0]*\d|\bOCLC[\s:\u00a0]*\d|\bdoi:\s?10\.|\bDOI[: ]\s?10\."
 )
 _WITHOUT_STOPS = re.compile("[\u0e00-\u0eff]")  # Thai and Lao
-_WORD = re.compile(r"[^\W\d_]{2,}")
 _FEW_WORDS = 2  # that a line with an equals sign has, if it is no formula
 _MANY_WORDS, _MANY_LETTERS = 8, 12  # of a paragraph without a stop that is a sentence; letters of a script without stops
 _MAX_BOOK = 400  # characters of a line that is about a book; a longer one is prose that names it
@@ -129,8 +128,8 @@ def is_prose(paragraph: str, removed: Removed, *, in_list: bool = False, may_be_
     if len(paragraph) <= _MAX_BOOK and _BOOK.search(paragraph):
         removed.counts[BIBLIOGRAPHY] += 1
         return False
-    words = len(_WORD.findall(paragraph))
-    is_formula = "=" in paragraph and words < _FEW_WORDS
+    words = sum(len(word) > 1 and word[0].isalpha() for word in paragraph.split())
+    is_formula = "=" in paragraph and words < _FEW_WORDS and not _LETTER_WITHOUT_SPACES.search(paragraph)
     if not is_formula and (ends_sentence(paragraph) or not is_short(paragraph)):
         return True
     if not (is_formula or in_list or may_be_heading or leads_on(paragraph)) and _has_sentence(paragraph, words):

@@ -238,6 +238,12 @@ def up_and_down(arguments: Arguments) -> str:
     return arguments.get("p", 1).translate(SUPERSCRIPT) + arguments.get("b", 2)
 
 
+def named_source(arguments: Arguments) -> str:
+    """{{harvtxt|Smith|Jones|1990|p=5}}: Smith & Jones (1990)."""
+    *authors, year = arguments.words() or [""]
+    return f"{' & '.join(authors)} ({year})" if authors else year
+
+
 def sic(arguments: Arguments) -> str:
     return "".join(arguments.words()[:2]) + ("" if arguments.get("hide", "nolink") else " [sic]")
 

@@ -59,6 +59,7 @@ from bertprep.sources.wiki.template_rules import (
     link_to_other_wiki,
     list_lines,
     name_for_sorting,
+    named_source,
     nihongo,
     nihongo3,
     nothing,
@@ -103,7 +104,7 @@ TABLE: tuple[tuple[Rule, str], ...] = (
     # --- Several words.
     (chemical, "chem"), (formula, "chem2|ce"),  # excerpt: chem
     (joined(" "), "gaps"),  # no source
-    (sic, "sic|sic?"), (key_press, "keypress|key press|key|touche"), (nuclide, "simplenuclide2|nuclide2|nuclide"),  # excerpt
+    (named_source, "harvtxt"), (sic, "sic|sic?"), (key_press, "keypress|key press|key|touche"), (nuclide, "simplenuclide2|nuclide2|nuclide"),  # excerpt
     (before("M. "), "m."), (before("Mme "), "mme"), (before("Dr "), "dr"), (before("Pr "), "pr"),  # no source: fr
     (joined(" h "), "heures"), (fixed(" — "), "тире"),  # no source: fr, ru
     (name_for_sorting, "sortname|hs"),  # no source
@@ -187,6 +188,7 @@ TABLE: tuple[tuple[Rule, str], ...] = (
               "which|page needed|failed verification|better source|citation needed|ipac-en|respell|pow|increase|harvid|bots|"
               "pp-move|eqm|!|currentyear|qualify evidence|according to whom|full|inflation-fn|url|official website|dmoz|"
               "bar percent|bartable|fossil range|audio|imdb name|youtube|dubious"),  # excerpt
+    (nothing, "engvarb|request quotation|wayback|sep entry|updated|lsj"),  # wtf: the pages of its tests
     (nothing, "fact|r|sfnm|ref|note|who|by whom|harv|harvnb|decrease|steady|!!|(!|!)|!-|dead link|vague|where|why|how|what|"
               "whom|update after|update inline|disambiguation needed|verify source|verification needed|full citation needed|"
               "original research inline|weasel inline|better source needed|non-primary source needed|listen|notelist|"

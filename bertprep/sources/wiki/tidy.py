@@ -2,7 +2,7 @@
 
 import re
 
-_SWITCH = re.compile(r"__([^\W\d_](?:\w*[^\W_])?)__")
+_SWITCH = re.compile(r"__([^\s_](?:\S{0,60}?[^\s_])?)__")
 _RESIDUE = re.compile(
     r"'{2,}|https?://[^\s<>\]]*|</?[A-Za-z]+\b[^<>\n]*>?|\{\{|\}\}|\{\||\|\}|\[\[|\]\]|[\xad\u200b\u200e\u200f\u2060\ufeff]"
 )
@@ -14,6 +14,7 @@ _SPACE_BEFORE = re.compile(r" ([,.)\]])(?![\w.])")
 _TWICE = re.compile(r"([,;，；、])(?:\s*[,;，；、])+")
 _VARIANTS = re.compile(r"-\{([^{}]*)\}-")
 _FLAGS = re.compile(r"\s*([A-Za-z+-]*(?:\s*;\s*[a-z-]+)*)\s*\|")
+_HIDDEN = frozenset("HTD-")  # rules for the rest of a page, for its title, descriptions, and the ends of rules
 _VARIANT = re.compile(r"(?:^|;)\s*(?:[^;:=>]*=>\s*)?((?:zh|sr|sh|kk|ku|iu|tg|uz|gan|crh|shi|ike|wuu)(?:-[a-z]+)*)\s*:")
 _PREFERRED = ("zh-cn", "zh-hans", "zh", "sr-ec")
 
@@ -35,7 +36,7 @@ def _variant(content: str) -> str:
     flags = _FLAGS.match(content)
     if flags:
         content = content[flags.end() :]
-        if set(flags[1].split(";")[0].strip()) & set("HTD-"):  # hidden rules, and those for the title
+        if _HIDDEN & {flag.strip() for flag in flags[1].split(";")}:
             return ""
     variants = [*_VARIANT.finditer(content)]
     if not variants:

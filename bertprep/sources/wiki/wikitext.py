@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 
 from bertprep.sources.dump import SiteInfo
 from bertprep.sources.wiki.formulas import render_formula
-from bertprep.sources.wiki.pages import is_appendix
+from bertprep.sources.wiki.pages import FILES, is_appendix
 from bertprep.sources.wiki.paragraphs import (
     APPENDIX,
     FORMULAS,
     HEADINGS,
+    LIST_ITEMS,
     ROWS,
     SHORT,
     TEMPLATES,
@@ -42,7 +43,7 @@ _NOWIKI = re.compile(r"<nowiki\s*>([^<]*(?:<(?!/?nowiki\b)[^<]*)*)</nowiki\s*>",
 _MARKUP = re.compile(r"[\[\]{}|'=*#:;~_<>-]")
 _WITH_CONTENT = (
     "ref|references|chem|ce|pre|syntaxhighlight|source|gallery|imagemap|timeline|score|hiero|graph|mapframe|maplink|table|"
-    "categorytree|inputbox|templatedata|noinclude|templatestyles|indicator|ol|phonos"
+    "categorytree|inputbox|templatedata|noinclude|templatestyles|indicator|phonos"
 )
 _DROPPED = re.compile(
     rf"<({_WITH_CONTENT})\b[^<>]*/>|<({_WITH_CONTENT})\b[^<>]*>[^<]*(?:<(?!/?\2\b)[^<]*)*</\2\s*>", re.DOTALL | re.IGNORECASE
@@ -62,14 +63,17 @@ _EXTERNAL_LINK = re.compile(r"\[(?:[a-z]+:)?//[^\s\[\]]*[ \t]*([^\[\]\n]*)\]?", 
 _ELISION = re.compile(r"\b([cdjlmnstCDJLMNST]|[Qq]u)'''(?=\w)")  # l'''Iliade'' has an apostrophe and italics
 _QUOTES = re.compile(r"'{2,}")
 _HEADING = re.compile(r"^(={1,6})([^=\n].*?)\1[ \t]*$", re.MULTILINE)
+_HATNOTE = re.compile(r"^:+[ \t]*''(?!')[^\n]{0,300}\[\[[^\n]{0,300}''[ \t.]*$", re.MULTILINE)
 _LIST_ITEM = re.compile(r"[*#:;]+\s*")
 _RULE = re.compile(r"-{4,}")
 _ROW = re.compile(r"\|(?!\|)|\|\||!.*(?:!!|\|\|)|[{}]\s*$|[|{}]{2}")
 _TOKEN = re.compile(r"^[ \t:*#]*\{\|(?!\})|^[ \t]*\|\}(?!\})|\{\{|\}\}|\[\[|\]\]|\|", re.MULTILINE)
 _LANGUAGE = re.compile(r"(?:[a-z]{2,3}|simple)(?:-[a-z]+)*:(?=\S)")  # interlanguage links: [[de:Kunst]], [[zh-min-nan:X]]
 _FUNCTION = re.compile(r"#?[^\W\d_]+:")
-_CASES: dict[str, Callable[[str], str]] = {"lc": str.lower, "uc": str.upper, "lcfirst": lambda text: text[:1].lower() + text[1:],
-          "ucfirst": lambda text: text[:1].upper() + text[1:], "formatnum": str}  # fmt: skip
+_CASES: dict[str, Callable[[str], str]] = {
+    "lc": str.lower, "uc": str.upper, "lcfirst": lambda text: text[:1].lower() + text[1:],
+    "ucfirst": lambda text: text[:1].upper() + text[1:], "formatnum": str,
+}  # fmt: skip
 _GAP = re.compile(r" (\0[^\0]*\0(?=[,.;:)]))")
 """A space that would be left before a mark of punctuation; French writes one before its own."""
 _ASIDE = re.compile(r" ?\([^()\0]{0,100}\0([^<>()\0]+)\0[^()\0]{0,100}\)")
@@ -86,7 +90,7 @@ def to_prose(wikitext: str, site: SiteInfo, removed: Removed | None = None) -> s
     text = _COMMENT.sub("", _CONTROL.sub("", wikitext))
     text = _NOWIKI.sub(lambda found: _MARKUP.sub(lambda mark: f"&#{ord(mark[0])};", found[1]), text)
     text = _MATH.sub(_words_of_formula, _DISPLAY.sub(r"\n\1", text))
-    text = _cut_appendices(_DROPPED.sub("", text), removed)
+    text = _cut_appendices(_cut_hatnotes(_DROPPED.sub("", text), removed), removed)
     text = _POEM.sub(lambda poem: f"\n\n{poem[1].strip().replace(chr(10), _VERSE)}\n\n", text)
     text = _POWER.sub(lambda power: power[1].translate(SUPERSCRIPT), text)  # 10<sup>6</sup> is not 106
     text = _TAG.sub("", _BLOCK.sub("\n\n", _LINE_BREAK.sub(_BREAK, text)))
@@ -99,6 +103,16 @@ def to_prose(wikitext: str, site: SiteInfo, removed: Removed | None = None) -> s
 def _words_of_formula(formula: re.Match[str]) -> str:
     words = render_formula(formula[2] or "")
     return f"{_HOLE}{_FORMULA}{_HOLE}" if words is None else _MARKUP.sub(lambda mark: f"&#{ord(mark[0])};", words)
+
+
+def _cut_hatnotes(text: str, removed: Removed) -> str:
+    """Remove lines before the first heading such as :''For the planet, see [[Mercury (planet)]].''"""
+    heading = _HEADING.search(text)
+    lead, rest = (text[: heading.start()], text[heading.start() :]) if heading else (text, "")
+    lead, count = _HATNOTE.subn("", lead)
+    if count:
+        removed.counts[LIST_ITEMS] += count
+    return lead + rest
 
 
 def _cut_appendices(text: str, removed: Removed) -> str:
@@ -230,7 +244,7 @@ class _Brackets:
 
     def _is_dropped(self, title: str) -> bool:
         prefix = title.partition(":")[0].strip().lower().replace("_", " ")
-        return prefix in self._site.file_namespaces or prefix in self._site.category_namespaces
+        return prefix in self._site.file_namespaces or prefix in self._site.category_namespaces or prefix in FILES
 
 
 def _paragraphs(text: str, removed: Removed) -> Iterator[str]:

@@ -142,6 +142,9 @@ def test_a_wrapped_paragraph_is_joined_before_its_lines_are_judged() -> None:
         ("它是-{zh-hans:软件;zh-hant:軟體}-，-{zh-tw:網路}-。", "它是软件，網路。"),
         ("__NICHT_INDEXIEREN__Der Hund bellt.__KEIN_INHALTSVERZEICHNIS__", "Der Hund bellt."),
         ("__无目录__它是。__БЕЗ_ОГЛ__", "它是。"),
+        ("यह है।__विषयसूचीहीन__", "यह है।"),
+        ("-{zh-hans|简}-和-{zh-hant;zh-tw|繁}-，他说1+1=2。", "简和繁，他说1+1=2。"),
+        (":''Para otros usos, véase [[B]].''\nA es B. [[Imagen:C.jpg|thumb|Una foto.]]", "A es B."),
         ("{{Infobox\n| a = [[Washington, D.C.]]\n'''X''' was a man.", "X was a man."),
         ("{{Infobox\n| a = {{b|{{c}}\n| d = e.\n}}\n'''X''' was a man.", "X was a man."),
         ("He said:\n{{quote|It is {{nowrap|so}}.}}\nThe towns are:\n* Rome\n* Paris", "He said:\n\nIt is so."),
@@ -172,6 +175,7 @@ def test_what_is_removed_is_counted_by_reason() -> None:
 REPEATED = {
     "arguments": "{{lang" + "|" * 200_000 + "}}", "references": "<ref><math>" * 20_000, "links": "[[a|" * 50_000,
     "nested links": "[[a|" * 50_000 + "]]" * 50_000, "external links": "[http://a " * 50_000, "lists": "\n:*" * 50_000,
+    "hatnotes": ":''" + "[[a " * 50_000,
     "headings": "=" * 100_000 + "a" + "=" * 99_999, "nowiki": "<nowiki>" * 50_000, "comments": "<!-- a --> b" * 50_000,
     "templates": "{{a|" * 50_000 + "}}" * 50_000, "words of templates": "{{small|a " * 50_000 + "}}" * 50_000,
     "open templates": "\n{{a|" * 50_000, "tables": "\n{|" * 50_000 + "\n|}" * 50_000,
