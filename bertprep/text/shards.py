@@ -323,7 +323,7 @@ class _Sorted:
         """Return how many lines of wikis' pages, and pages, cleaning removed, by their keys in manifests."""
         total = Counter[str]()
         for entry in self.runs.values():
-            total.update(entry[REMOVED])
+            total.update(entry.get(REMOVED, {}))
         return Counter({name_count(reason): number for reason, number in sorted(total.items())})
 
 
@@ -383,10 +383,11 @@ class _Sort(_Named):
             empty = sum(_sort_documents(each, sorter, removed) for each in argument)
             sorter.flush()
         rows = sorter.rows()
+        of_wikis = {REMOVED: dict(removed.counts)} if removed.counts else {}
         with atomic_file(path.with_suffix(ROWS)) as rows_file:
             rows_file.write(rows)
         entries = {
-            "runs": {**file.entry(), "copies": sorter.copies, "empty": empty, REMOVED: dict(removed.counts)},
+            "runs": {**file.entry(), "copies": sorter.copies, "empty": empty, **of_wikis},
             "rows": {"documents": file.documents, "bytes": len(rows), BLAKE3: digest(rows)},
         }
         return {key: entries[key] for key in paths}

@@ -104,7 +104,8 @@ TABLE: tuple[tuple[Rule, str], ...] = (
     # --- Several words.
     (chemical, "chem"), (formula, "chem2|ce"),  # excerpt: chem
     (joined(" "), "gaps"),  # no source
-    (named_source, "harvtxt"), (sic, "sic|sic?"), (key_press, "keypress|key press|key|touche"), (nuclide, "simplenuclide2|nuclide2|nuclide"),  # excerpt
+    (named_source, "harvtxt"),  # wtf: the pages of its tests
+    (sic, "sic|sic?"), (key_press, "keypress|key press|key|touche"), (nuclide, "simplenuclide2|nuclide2|nuclide"),  # excerpt
     (before("M. "), "m."), (before("Mme "), "mme"), (before("Dr "), "dr"), (before("Pr "), "pr"),  # no source: fr
     (joined(" h "), "heures"), (fixed(" — "), "тире"),  # no source: fr, ru
     (name_for_sorting, "sortname|hs"),  # no source
