@@ -32,6 +32,7 @@ from bertprep.sources.wiki.templates import find_rule
 from bertprep.sources.wiki.tidy import choose_variants, tidy
 
 _MAX_NESTED = 20  # levels of templates, tables and links in others; deeper ones are dropped
+_MAX_INLINE = 12  # arguments, with the name, of a template that may be part of a sentence; a longer one is a box
 _HOLE = "\0"  # before and after the name of a template that leaves a hole in its sentence
 _NOTHING = _HOLE + _HOLE  # from a template that has no words, a picture or a category
 _BREAK, _VERSE = "\x01", "\x02"  # a line break in a paragraph; one that stays, since it ends a verse
@@ -232,15 +233,15 @@ class _Brackets:
         rule = find_rule(name)
         if rule is not None:
             return rule(read_arguments(texts[1:])) or _NOTHING
-        is_box = any("\n" in text.strip() for text in texts) or len(texts) > 12 or len(name) > 100
+        is_box = any("\n" in text.strip() for text in texts) or len(texts) > _MAX_INLINE
         return _NOTHING if is_box else f"{_HOLE}{' '.join(name.split())}{_HOLE}"
 
     def _words_of_link(self, texts: list[str]) -> str:
         title = texts[0].strip()
         if self._is_dropped(title) or (len(texts) == 1 and _LANGUAGE.match(title)):
             return _NOTHING
-        words = "|".join(texts[1:]) if len(texts) > 1 else title
-        return words.strip("\n") or title.lstrip(":")
+        words = "|".join(texts[1:]).strip("\n")
+        return words or title.lstrip(":")
 
     def _is_dropped(self, title: str) -> bool:
         prefix = title.partition(":")[0].strip().lower().replace("_", " ")
@@ -313,10 +314,10 @@ def _count_holes(holes: list[str], removed: Removed) -> None:
 def _break_lines(text: str) -> Iterator[str]:
     """Yield the verses of a poem, and else the parts of a paragraph between breaks that follow a sentence."""
     for verse in text.split(_VERSE):
-        line = ""
+        waiting: list[str] = []
         for part in verse.split(_BREAK):
-            if line and ends_sentence(line.strip()):
-                yield line
-                line = ""
-            line = f"{line} {part}" if line else part
-        yield line
+            waiting.append(part)
+            if ends_sentence(part.strip()):
+                yield " ".join(waiting)
+                waiting = []
+        yield " ".join(waiting)
