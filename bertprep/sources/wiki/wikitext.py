@@ -227,9 +227,13 @@ class _Brackets:
     def _words_of_template(self, texts: list[str]) -> str:
         name = _without_holes(texts[0]).strip()
         if function := _FUNCTION.match(name):
-            case = _CASES.get(function[0].rstrip(":").lower())
-            if case or find_rule(name) is None:
-                return case(name[function.end() :].strip()) if case else _NOTHING
+            called = function[0].rstrip(":").lower()
+            if called in _CASES:
+                return _CASES[called](texts[0].strip().partition(":")[2].strip()) or _NOTHING
+            if called.startswith("#") and called != "#tag":  # computes words, such as {{#expr:1+2}}
+                return f"{_HOLE}{called}{_HOLE}"
+            if find_rule(name) is None:  # a setting of the page, such as {{DEFAULTSORT:a}}
+                return _NOTHING
         rule = find_rule(name)
         if rule is not None:
             return rule(read_arguments(texts[1:])) or _NOTHING

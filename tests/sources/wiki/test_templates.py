@@ -62,8 +62,9 @@ def test_what_has_no_rule_is_counted_by_name_where_it_leaves_a_hole() -> None:
     removed = Removed()
     wikitext = "{{Navigation\n|a=b}}\n{{Some box}}\nIt is {{Unheard of|1}} so.{{cn}} It was (5, {{unheard_of|2}} today) good."
     assert to_prose(wikitext, SiteInfo(), removed) == "It is so. It was good."
-    assert removed.templates == {"unheard of": 1, "unheard_of": 1}
-    assert removed.counts[TEMPLATES] == 2
+    assert to_prose("It has {{formatnum:{{#expr:1+2}}}} towns.{{#tag:ref|A note.}}", SiteInfo(), removed) == "It has towns."
+    assert removed.templates == {"unheard of": 1, "unheard_of": 1, "#expr": 1}
+    assert removed.counts[TEMPLATES] == 3
 
 
 def test_each_name_stands_once_in_the_table_and_in_lower_case() -> None:
