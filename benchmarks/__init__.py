@@ -6,6 +6,7 @@ python -m benchmarks step --torch-python PYTHON       # a training step next to 
 python -m benchmarks packing                          # training steps on records with and without --pack
 python -m benchmarks losses                           # the losses of two engines, step by step
 python -m benchmarks readme --google CLONE            # the figures and the terminal of README.md
+python -m benchmarks wikitext                         # the prose that tools make of wikitext
 python -m benchmarks example                          # the results of the complete job of docs/start/first-model.md
 python -m benchmarks picture                          # the README's picture of an example
 """

@@ -204,7 +204,7 @@ def wikitext(bench: Bench) -> None:
     """A Wikimedia dump to prose: unpacking, parsing, cleaning."""
     from bertprep.sources.dump import Page, read_dump
     from bertprep.sources.readers import open_stream
-    from bertprep.sources.wikitext import to_prose
+    from bertprep.sources.wiki.wikitext import to_prose
 
     gensim, dump, size = find_spec("gensim"), bench.options.dump, bench.scaled(100e6)
     if dump is None:

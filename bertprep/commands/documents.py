@@ -141,7 +141,11 @@ def _find_data_set(request: DocumentRequest, words: str | None) -> list[Source]:
         return [*find_saved(folder, split, field)]
     if is_object(folder):
         raise UsageError(f"--dataset {folder}: does not exist; name a folder that save_to_disk of datasets wrote")
+    from bertprep.sources.catalogue import WIKIPEDIA
+    from bertprep.sources.documents import WIKIPEDIA as EXTRACTION
     from bertprep.sources.hub_text import fetch_split
 
     files = fetch_split(str(dataset), split, request.workspace, reporter=request.reporter)
-    return [source_at(str(path), field, request.one_document_per_file, identity) for path, identity in files]
+    sources = [source_at(str(path), field, request.one_document_per_file, identity) for path, identity in files]
+    is_wikipedia = str(dataset).partition(":")[0] == WIKIPEDIA
+    return [replace(source, reader=EXTRACTION) if is_wikipedia else source for source in sources]

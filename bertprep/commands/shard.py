@@ -31,6 +31,8 @@ _WHY_SKIPPED = {
     "skipped_redirects": "redirects to other pages",
     "skipped_pages": "not articles but talk pages, templates and the like",
     "skipped_without_text": "without text",
+    "skipped_disambiguations": "disambiguation pages",
+    "skipped_name_lists": "lists of names",
 }
 _WHY_DROPPED = {
     "dropped_duplicates": "duplicates of earlier ones (--keep-duplicates keeps them)",
@@ -118,9 +120,12 @@ def run(request: Shard) -> None:
     made = request.shard()
     print_results(*made.lines())
     counts = made.manifest.counts
+    of_dump = " of the dump" if True in _are_of_dumps(made.manifest.made_with) else ""
     for cause, why in _WHY_SKIPPED.items():
         if count := counts.get(cause):
-            print_results(f"{counted(count, 'page')} of the dump skipped: {why}")
+            print_results(f"{counted(count, 'page')}{of_dump} skipped: {why}")
+    if removed := _describe_removed(counts):
+        print_results(f"removed from articles: {removed}")
     if count := counts.get("dropped_empty"):
         print_results(_describe_empty(count, made.manifest.made_with))
     for cause, why in _WHY_DROPPED.items():
@@ -129,11 +134,25 @@ def run(request: Shard) -> None:
     print_results(*request.finished_lines())
 
 
-def _describe_empty(count: int, made_with: Mapping[str, Any]) -> str:
-    """Return the line on documents without letters or digits: of a dump these are articles that lost all text in cleaning."""
+def _describe_removed(counts: Mapping[str, int]) -> str:
+    """Return what was removed from the pages of wikis, most first, or ""."""
+    from bertprep.sources.wiki.paragraphs import REASONS, name_count
+
+    removed = {words: counts.get(name_count(reason), 0) for reason, words in REASONS.items()}
+    ordered = sorted(removed.items(), key=lambda pair: -pair[1])
+    return "; ".join(f"{words} {count:,}" for words, count in ordered if count)
+
+
+def _are_of_dumps(made_with: Mapping[str, Any]) -> set[bool]:
+    """Return whether inputs are dumps, and whether inputs are not."""
     from bertprep.sources.documents import DUMP
 
-    are_articles = {each.get("reader") == DUMP for each in (*made_with["inputs"], *made_with.get("test_inputs", ()))}
+    return {each.get("reader") == DUMP for each in (*made_with["inputs"], *made_with.get("test_inputs", ()))}
+
+
+def _describe_empty(count: int, made_with: Mapping[str, Any]) -> str:
+    """Return the line on documents without letters or digits: of a dump these are articles that lost all text in cleaning."""
+    are_articles = _are_of_dumps(made_with)
     cleaned = "nothing was left after tables, lists and templates were removed"
     if are_articles == {True}:
         return f"{counted(count, 'article')} dropped: {cleaned}"

@@ -4,17 +4,18 @@
     .jsonl .ndjson .json      JSON Lines: a field of each line is a document
     .csv .tsv                 a column of each row is a document; the first line names the columns
     .parquet .arrow           a column of each row is a document
-    .xml .xml-p1p41242        a Wikimedia dump (pages-articles), or a part of one
+    .xml .xml-p1p41242        a Wikimedia dump (pages-articles), or a part of one; one with another name is known by its start
 
 All but Parquet and Arrow may also end in .gz, .bz2 or .zst. Folders and patterns select files with these suffixes.
 """
 
 from __future__ import annotations
 
+import codecs
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from glob import glob
 from pathlib import Path
@@ -24,10 +25,10 @@ from urllib.parse import urlsplit
 from bertprep.errors import BertprepError, UsageError, quoted
 from bertprep.files.checksums import BLAKE3
 from bertprep.files.paths import as_path, checksum_of
-from bertprep.sources.documents import MEMORY, READER_OF_SUFFIX, TEXT, WHOLE, Source
+from bertprep.sources.documents import DUMP, MEMORY, READER_OF_SUFFIX, TEXT, WHOLE, Source
 from bertprep.sources.fields import batch_texts, find_columns, row_text, show_names
 from bertprep.sources.joined_rows import find_key, join_rows, no_column
-from bertprep.sources.readers import file_system, is_local, is_url, is_web, split_hops, suffixes
+from bertprep.sources.readers import file_system, is_local, is_url, is_web, open_stream, split_hops, suffixes
 from bertprep.sources.word_columns import find_words, no_words
 from bertprep.untrusted import check_name, parse_json, read_bounded
 from bertprep.work.layout import DATASET_DICT, MANIFEST, STATE, TRAIN, VOCABULARY, is_saved
@@ -37,6 +38,7 @@ IN_FOLDERS = (".txt", *READER_OF_SUFFIX)
 NO_TEXT = (".html", ".htm", ".pdf", ".doc", ".docx", ".epub", ".tar", ".tgz", ".zip", ".7z", ".xz", ".rar", ".npz")
 Fetched = Sequence[tuple[Path, dict[str, Any] | None]]
 """Fetched files, each with its identity if that is known without reading the file."""
+_HEAD_BYTES = 1_000  # of a file that its name says is plain text
 _ROWS = 256  # rows of a data set in memory that are read at a time
 
 
@@ -152,6 +154,37 @@ def reader_of(location: str) -> str:
     return READER_OF_SUFFIX.get(kind, TEXT)
 
 
+def is_dump(location: str) -> bool:
+    """Return whether a file is a Wikimedia dump by its name or its first bytes."""
+    reader = READER_OF_SUFFIX.get(suffixes(location)[0], TEXT)
+    return reader == DUMP or (reader == TEXT and _begins_dump(_read_head(location)))
+
+
+def _read_head(location: str) -> bytes:
+    """Return the first bytes of a file after white space, in lower case; none if it cannot be read."""
+    with suppress(BertprepError, OSError), open_stream(location) as file:
+        return file.read(_HEAD_BYTES).removeprefix(codecs.BOM_UTF8).lstrip().lower()
+    return b""
+
+
+def _begins_dump(head: bytes) -> bool:
+    return head.startswith(b"<mediawiki") or (head.startswith(b"<?xml") and b"<mediawiki" in head)
+
+
+def _reader_by_content(location: str, reader: str) -> str:
+    """Return DUMP for what would be read as plain text and begins like a Wikimedia dump.
+
+    Raises `BertprepError` for other XML and for HTML, whose tags would become sentences.
+    """
+    head = _read_head(location)
+    if _begins_dump(head):
+        return DUMP
+    if head.startswith((b"<?xml", b"<html", b"<!doctype html")):
+        found = "XML" if head.startswith(b"<?xml") else "HTML"
+        raise BertprepError(f"{location}: begins like {found}, expected text; give the text without its tags, or a dump")
+    return reader
+
+
 def check_given_once(locations: Iterable[str]) -> None:
     """Raise `UsageError` for a file that is given twice, even under two names."""
     files_of = Counter(str(as_path(each).resolve()) if is_local(each) else each for each in locations)
@@ -174,6 +207,8 @@ def source_at(location: str, field: str, one_document: bool, identity: dict[str,
         raise UsageError(
             f"--input {location}: {'is not a file' if path.exists() else 'does not exist'}; name files, folders or URLs"
         )
+    if reader in (TEXT, WHOLE):
+        reader = _reader_by_content(location, reader)
     if reader in (TEXT, WHOLE) and not suffixes(location)[1]:
         return Source(location, reader, {})  # workers hash it
     known = identity or {"name": path.name, "bytes": path.stat().st_size, BLAKE3: checksum_of(path)}

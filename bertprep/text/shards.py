@@ -36,6 +36,7 @@ from bertprep.sources.corpora import printed_name
 from bertprep.sources.documents import BATCH_TEXT_BYTES, MEMORY, SPLITTERS, WHOLE, Batch, Source, copy_stream
 from bertprep.sources.dump import SKIPPED
 from bertprep.sources.plain_text import Piece, TextFile, cut_file, hash_file, read_piece
+from bertprep.sources.wiki.paragraphs import Removed, name_count
 from bertprep.terminal import counted
 from bertprep.text.cleaning import write_lines
 from bertprep.text.ranges import Ranges, divide, hold_out, read_keys
@@ -56,6 +57,8 @@ MERGED_RUNS = 32
 """The number of runs that are merged into one."""
 _WRITE_BYTES = 2_000_000
 RUNS, ROWS = ".arrow", ".rows"
+REMOVED = "removed"
+"""The key, in the entry of a file of runs, of what was removed from wikis' pages: numbers by reason."""
 
 
 def shard_corpus(
@@ -177,6 +180,8 @@ def _make_shards(
     ranges = _find_ranges(texts, steps)
     runs = {split: _merge(steps, split, text.runs) for split, text in texts.items()}
     skipped = sum((copy.skipped for copy in copies.values()), Counter[str]())
+    for text in texts.values():
+        skipped += text.removed()
     counts = {**skipped, "dropped_empty": sum(text.count("empty") for text in texts.values())}
     if TEST in texts:
         counts["dropped_in_test"] = ranges.in_test
@@ -320,6 +325,13 @@ class _Sorted:
     def count(self, name: str) -> int:
         return sum(entry[name] for entry in self.runs.values())
 
+    def removed(self) -> Counter[str]:
+        """Return how many lines of wikis' pages, and pages, cleaning removed, by their keys in manifests."""
+        total = Counter[str]()
+        for entry in self.runs.values():
+            total.update(entry.get(REMOVED, {}))
+        return Counter({name_count(reason): number for reason, number in sorted(total.items())})
+
 
 def _sort(
     steps: _Steps, split: str, sources: Sequence[Source], files: Mapping[str, TextFile], copies: Mapping[int, _Copied]
@@ -373,21 +385,23 @@ class _Sort(_Named):
         path = next(iter(paths.values()))
         with run_file(path.with_suffix(RUNS)) as file:
             sorter = Sorter(file)
-            empty = sum(_sort_documents(each, sorter) for each in argument)
+            removed = Removed()
+            empty = sum(_sort_documents(each, sorter, removed) for each in argument)
             sorter.flush()
         rows = sorter.rows()
+        of_wikis = {REMOVED: dict(removed.counts)} if removed.counts else {}
         with atomic_file(path.with_suffix(ROWS)) as rows_file:
             rows_file.write(rows)
         entries = {
-            "runs": {**file.entry(), "copies": sorter.copies, "empty": empty},
+            "runs": {**file.entry(), "copies": sorter.copies, "empty": empty, **of_wikis},
             "rows": {"documents": file.documents, "bytes": len(rows), BLAKE3: digest(rows)},
         }
         return {key: entries[key] for key in paths}
 
 
-def _sort_documents(unsorted: _Unsorted, sorter: Sorter) -> int:
+def _sort_documents(unsorted: _Unsorted, sorter: Sorter, removed: Removed) -> int:
     text = unsorted.text
-    documents = read_piece(text) if isinstance(text, Piece) else text.documents()
+    documents = read_piece(text) if isinstance(text, Piece) else text.documents(removed)
     return write_lines(documents, unsorted.splitter, unsorted.language, sorter.add)
 
 

@@ -113,7 +113,8 @@ def test_wikipedia_becomes_shards_of_prose(tmp_path: Path) -> None:
     assert text_of(workspace, "wikicorpus_en") == (
         "A cat is an animal.\n\nAnarchism is a philosophy.\nIt is old.\nIt began early.\n\n"  # test comes first by name
     )
-    assert manifest.counts == {"dropped_empty": 1, "dropped_duplicates": 1}
+    removed = {"removed_headings": 6, "removed_appendices": 1, "removed_short_lines": 1}
+    assert manifest.counts == {"dropped_empty": 1, "dropped_duplicates": 1, **removed}
 
     shutil.rmtree(workspace.download("wikicorpus_en"))
     with pytest.raises(
