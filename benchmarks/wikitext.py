@@ -18,7 +18,6 @@ from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 
-
 from bertprep.sources.dump import Page, SiteInfo, read_dump
 from bertprep.sources.readers import open_stream
 from bertprep.sources.wiki.template_rules import APOSTROPHE, read_arguments
