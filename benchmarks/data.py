@@ -4,11 +4,9 @@ The text is the sample corpus unless --text names another; everything is written
 in a process that has called it before. "Fresh" is the whole command in a new process, with compiled kernels in the cache.
 """
 
-import gzip as gzip_module
 import io
 import json
 import os
-import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -37,8 +35,8 @@ EXCERPT = "test/test_data/enwiki-latest-pages-articles1.xml-p000000010p000030302
 SPEECHES_MB = 12.2
 
 
-def texts(bench: Bench, *, shards: int = 1, megabytes: float = SPEECHES_MB) -> tuple[list[Path], Path]:
-    """Make text shards of about `megabytes` MB in total; return them and a vocabulary."""
+def texts(bench: Bench, *, shards: int = 1) -> tuple[list[Path], Path]:
+    """Make text shards of as much text as the sample corpus has; return them and a vocabulary."""
     text, vocab = bench.options.text, bench.options.vocab
     if text is None:
         bertprep.shard(workdir=bench.folder / "sample")
@@ -49,7 +47,7 @@ def texts(bench: Bench, *, shards: int = 1, megabytes: float = SPEECHES_MB) -> t
         vocab = bench.folder / "vocab.txt"
         if not vocab.exists():
             bertprep.train_vocabulary([text], output=vocab, size=30_522)
-    size = bench.scaled(megabytes * 1e6)
+    size = bench.scaled(SPEECHES_MB * 1e6)
     once = text.read_bytes()
     documents = (once * (size // len(once) + 1))[:size].strip(b"\n").split(b"\n\n")
     paths = [bench.folder / f"text_{index}.txt" for index in range(shards)]
@@ -59,26 +57,17 @@ def texts(bench: Bench, *, shards: int = 1, megabytes: float = SPEECHES_MB) -> t
 
 
 def creating(
-    bench: Bench, paths: Sequence[Path], vocab: Path, settings: InstanceSettings, name: str, formats: str = "tfrecord",
-    compress: str = "none",
-) -> tuple[Row, Row]:  # fmt: skip
+    bench: Bench, paths: Sequence[Path], vocab: Path, settings: InstanceSettings, name: str, formats: str
+) -> tuple[Row, Row]:
     """Return rows that make records from texts: the function, and the command with one worker."""
     out = bench.folder / "out"
     clear = partial(remove, out)
-    given = {**vars(settings), "formats": formats, "compress": compress, "vocab": vocab}
-    make = partial(bertprep.create, **given, inputs=paths, output=out, workers=1)
+    make = partial(bertprep.create, **vars(settings), formats=formats, vocab=vocab, inputs=paths, output=out, workers=1)
     clear()
     records = count_records(next(iter(make().folders.values())))
-    fresh = command(out, paths, vocab, settings, formats, "--workers", 1, "--compress", compress)
+    where = ["--input", *paths, "--output", out, "--vocab", vocab, "--workers", 1]
+    fresh = [*BERTPREP, "create", *where, "--format", formats, "--seq", settings.seq, "--pred", settings.pred]
     return Row(f"{name}, warm", records, make, clear), Row(f"{name}, fresh", records, fresh, clear)
-
-
-def command(
-    out: Path, paths: Sequence[Path], vocab: Path, settings: InstanceSettings, formats: str, *more: object
-) -> list[object]:
-    """Return the command that makes records from texts."""
-    where = ["--input", *paths, "--output", out, "--vocab", vocab]
-    return [*BERTPREP, "create", *where, "--format", formats, "--seq", settings.seq, "--pred", settings.pred, *more]
 
 
 def count_records(folder: Path) -> int:
@@ -110,7 +99,7 @@ def read(path: Path) -> None:
 
 
 def tokenize(bench: Bench) -> None:
-    """Text to token shards, records of these, and the `tokenizers` library."""
+    """Text to token shards, and the `tokenizers` library."""
     from tokenizers import Tokenizer as Library
     from tokenizers import models, normalizers, pre_tokenizers
 
@@ -124,20 +113,13 @@ def tokenize(bench: Bench) -> None:
     lines = paths[0].read_text(encoding="utf-8").split("\n")[:20_000]
     encode = partial(library.encode_batch_fast, lines, add_special_tokens=False)
     megabytes = sum(path.stat().st_size for path in paths) / 1e6
-    out, made = bench.folder / "out", bench.folder / "tokens"
-    make = partial(bertprep.tokenize, vocab=vocab, inputs=paths, workers=1)
-    make(output=made)
+    out = bench.folder / "out"
+    make = partial(bertprep.tokenize, vocab=vocab, inputs=paths, output=out, workers=1)
     bench.compare("MB", [
         Row("our tokenizer alone", megabytes, lambda: [ours.tokenize_file(path) for path in paths]),
         Row("tokenizers alone, one thread", sum(len(line.encode()) + 1 for line in lines) / 1e6, encode),
     ])  # fmt: skip
-    bench.compare("MB", [Row("tokenize, warm", megabytes, partial(make, output=out), partial(remove, out))])
-    for phase, settings in PHASES.items():
-        rows = []
-        for name, given in (("text", paths), ("tokens", [made])):
-            work = partial(bertprep.create, **vars(settings), formats="tfrecord", vocab=vocab, inputs=given, workers=1)
-            rows.append(Row(f"tfrecord {phase} of {name}, warm", megabytes, partial(work, output=out), partial(remove, out)))
-        bench.compare("MB", rows)
+    bench.compare("MB", [Row("tokenize, warm", megabytes, make, partial(remove, out))])
 
 
 def documents(bench: Bench) -> None:
@@ -177,54 +159,6 @@ def documents(bench: Bench) -> None:
         ])  # fmt: skip
 
 
-def gzip(bench: Bench) -> None:
-    """TFRecords plain and compressed, and compressors on the same bytes."""
-    from isal import isal_zlib
-
-    paths, vocab = texts(bench)
-    for phase, settings in PHASES.items():
-        made = {name: creating(bench, paths, vocab, settings, f"{phase} {name}", compress=name) for name in ("none", "gzip")}
-        for pair in zip(*made.values(), strict=True):
-            bench.compare("records", pair)
-        folder = bench.folder / phase[:3]
-        bertprep.create(**vars(settings), formats="tfrecord", vocab=vocab, inputs=paths, output=folder, workers=1)
-        plain = b"".join(path.read_bytes() for path in folder.rglob("*.tfrecord"))
-        rows = []
-        for name, compress, level in (("isal", isal_zlib.compress, 1), ("zlib", zlib.compress, 1), ("zlib", zlib.compress, 6)):
-            size = len(compress(plain, level)) / len(plain)
-            rows.append(Row(f"{phase} {name}, level {level}: {size:.3f} of the size", len(plain) / 1e6,
-                            partial(compress, plain, level)))  # fmt: skip
-        bench.compare("MB", rows)
-
-
-def workers(bench: Bench) -> None:
-    """One worker and two in turns."""
-    for megabytes, shards, formats in ((100, 8, "tfrecord"), (100, 8, "tfrecord,ofrecord"), (400, 32, "tfrecord,ofrecord")):
-        paths, vocab = texts(bench, shards=shards, megabytes=megabytes)
-        out, size = bench.folder / "out", bench.scaled(megabytes * 1e6) / 1e6
-        rows = []
-        for count in (1, 2):
-            work = command(out, paths, vocab, PHASES["128/20"], formats, "--workers", count)
-            name = f"{megabytes} MB in {shards} shards, {formats}, {count} workers"
-            rows.append(Row(name, size, work, partial(remove, out)))
-        bench.compare("MB", rows)
-
-
-def memory(bench: Bench) -> None:
-    """The peak memory of a worker, which grows with its shard."""
-    out = bench.folder / "out"
-    for phase, settings in PHASES.items():
-        rows = []
-        for megabytes in (12, 100):
-            (path,), vocab = texts(bench, megabytes=megabytes)
-            path = path.replace(bench.folder / f"{megabytes}_MB.txt")
-            work = command(out, [path], vocab, settings, "tfrecord,ofrecord", "--workers", 1)
-            rows.append(Row(f"{phase}, shard of {megabytes} MB", path.stat().st_size / 1e6, work, partial(remove, out)))
-        small, large = bench.compare("MB", rows)
-        growth = (large.peak - small.peak) / (rows[1].count - rows[0].count) / 1e6
-        print(f"\n{growth:.1f} bytes of memory for each further byte of the shard")
-
-
 def record_sets(bench: Bench) -> dict[tuple[str, str], tuple[Path, int]]:
     """Make records of many rounds over the sample corpus; return phase and format -> (folder, number of records)."""
     found = {}
@@ -241,63 +175,36 @@ def convert(bench: Bench) -> None:
     """Records of one format to another."""
     out = bench.folder / "out"
     for (phase, name), (folder, count) in record_sets(bench).items():
-        work = partial(bertprep.convert, folder, out, workers=1)
         fresh = [*BERTPREP, "convert", folder, out, "--workers", 1]
-        rows = [Row(f"{phase} {name} to the other, warm", count, work, partial(remove, out)),
-                Row(f"{phase} {name} to the other, fresh", count, fresh, partial(remove, out))]  # fmt: skip
-        if name == "tfrecord":
-            dealt = [*fresh, "--to", "tfrecord", "--shards", 16]
-            rows.append(Row(f"{phase} {name} to 16 files a split, fresh", count, dealt, partial(remove, out)))
-        for row in rows:
-            bench.compare("records", [row])
+        bench.compare("records", [Row(f"{phase} {name} to the other", count, fresh, partial(remove, out))])
 
 
 def validate(bench: Bench) -> None:
-    """All checks of records, with and without the manifest's checksums."""
+    """All checks of records, with the checksums of their files."""
     for (phase, name), (folder, count) in record_sets(bench).items():
-        work = partial(bertprep.validate, [folder], workers=1)
-        bench.compare("records", [Row(f"{phase} {name}, with sha256 of every file", count, work)])
-        (folder / "manifest.json").unlink()
-        bench.compare("records", [Row(f"{phase} {name}, without a manifest", count, work)])
+        bench.compare("records", [Row(f"{phase} {name}", count, partial(bertprep.validate, [folder], workers=1))])
 
 
 def shard(bench: Bench) -> None:
-    """Text to text shards, from plain text, Parquet and JSON Lines."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-    import zstandard
-
-    def row(path: Path, megabytes: float, workers: int) -> Row:
-        workdir = bench.folder / "data"
-        where = ["--workdir", workdir, "--shards", 32, "--workers", workers]
-        name = f"{megabytes:.0f} MB of {''.join(path.suffixes)[1:]}, {workers} workers"
-        return Row(name, megabytes, [*BERTPREP, "shard", "--input", path, *where], partial(remove, workdir))
-
+    """Plain text to text shards."""
     speeches = [one_paragraph_a_line(speech).rstrip("\n") for speech in read_speeches()]
-    for megabytes in (50, 200):
-        documents: list[str] = []
-        size = 0
-        while size < bench.scaled(megabytes * 1e6):  # each with a first line of its own, so that none is a duplicate
-            documents.append(f"This is document {len(documents):,}.\n{speeches[len(documents) % len(speeches)]}")
-            size += len(documents[-1].encode()) + 2
-        text = bench.folder / f"{megabytes}.txt"
-        text.write_text("".join(document + "\n\n" for document in documents), encoding="utf-8")
-        bench.compare("MB", [row(text, size / 1e6, workers) for workers in (1, 2, 3)])
-    parquet = bench.folder / "200.parquet"
-    pq.write_table(pa.table({"text": documents}), parquet, row_group_size=1000)
-    lines = "".join(json.dumps({"text": document}) + "\n" for document in documents).encode()
-    packed = {".zst": zstandard.ZstdCompressor().compress(lines), ".gz": gzip_module.compress(lines, 1)}
-    for suffix, content in packed.items():
-        (bench.folder / f"200.jsonl{suffix}").write_bytes(content)
-    for path in (parquet, *(bench.folder / f"200.jsonl{suffix}" for suffix in packed)):
-        bench.compare("MB", [row(path, size / 1e6, 1)])
+    documents: list[str] = []
+    size = 0
+    while size < bench.scaled(200e6):  # each with a first line of its own, so that none is a duplicate
+        documents.append(f"This is document {len(documents):,}.\n{speeches[len(documents) % len(speeches)]}")
+        size += len(documents[-1].encode()) + 2
+    text, workdir = bench.folder / "speeches.txt", bench.folder / "data"
+    text.write_text("".join(document + "\n\n" for document in documents), encoding="utf-8")
+    work = [*BERTPREP, "shard", "--input", text, "--workdir", workdir, "--shards", 32, "--workers"]
+    rows = [Row(f"{count} workers", size / 1e6, [*work, count], partial(remove, workdir)) for count in (1, 2)]
+    bench.compare("MB", rows)
 
 
 def wikitext(bench: Bench) -> None:
     """A Wikimedia dump to prose: unpacking, parsing, cleaning."""
     from bertprep.sources.dump import Page, read_dump
     from bertprep.sources.readers import open_stream
-    from bertprep.sources.wikitext import to_prose
+    from bertprep.sources.wiki.wikitext import to_prose
 
     gensim, dump, size = find_spec("gensim"), bench.options.dump, bench.scaled(100e6)
     if dump is None:
@@ -329,5 +236,5 @@ def wikitext(bench: Bench) -> None:
 def main() -> None:
     """Run the benchmarks that the user names."""
     kernels.load()
-    run((create, tokenize, documents, gzip, workers, memory, batches.batches, batches.datasets, batches.live, batches.encoders,
+    run((create, tokenize, documents, batches.batches, batches.datasets, batches.live, batches.encoders,
          convert, shard, validate, wikitext), __doc__)  # fmt: skip

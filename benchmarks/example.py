@@ -19,7 +19,7 @@ from trainer.log import LOG
 from trainer.metrics import describe_metrics
 from trainer.plot import read_log
 
-_PACKAGES = {"tensorflow": "tensorflow-cpu", "jax": "jax", "torch": "torch"}
+_PACKAGES = {"tensorflow": "tensorflow-cpu", "torch": "torch"}
 _GUESS = re.compile(r"^dev: .* scores ([0-9.]+)\), .* half of each century$", re.MULTILINE)
 
 

@@ -20,8 +20,8 @@ from trainer.log import LOG
 from trainer.plot import draw_losses, read_log
 
 ROOT = Path(__file__).resolve().parents[1]
-NAMES = {"tensorflow": "TensorFlow", "jax": "JAX", "oneflow": "OneFlow"}
-ENVIRONMENTS = {"tensorflow": ".venv", "jax": ".venv", "oneflow": ".venv-oneflow"}
+NAMES = {"tensorflow": "TensorFlow", "torch": "PyTorch", "oneflow": "OneFlow"}
+ENVIRONMENTS = {"tensorflow": ".venv", "torch": ".venv", "oneflow": ".venv-oneflow"}
 PRESETS = {
     "small": {"model": "tiny", "batch-size": 16, "steps": 500, "lr": 1e-4, "warmup-steps": 50, "log-every": 1},
     "report": {"model": "base", "batch-size": 32, "steps": 1_000_000, "lr": 1e-4, "warmup-steps": 10_000, "log-every": 100},

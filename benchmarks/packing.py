@@ -1,9 +1,8 @@
-"""Measure what `--pack` and `--trim` gain: for each engine, sequences per CPU second on records of short documents.
+"""Measure what `--pack` gains: for each engine, sequences per CPU second on records of short documents.
 
 The text is the sample corpus with a new document after every few sentences (log-normal, median 10), so that records of 512
-tokens are half padding. Every measurement runs in its own process, and those of an engine take turns. A process reads, packs or
-trims, and trains the same steps twice; the second time counts, since by then all shapes are compiled. `--trim` sorts the rows
-of 32 steps, so fewer steps give only a sample of its widths.
+tokens are half padding. Every measurement runs in its own process, and those of an engine take turns. A process reads, packs,
+and trains the same steps twice; the second time counts, since by then all shapes are compiled.
 """
 
 import argparse
@@ -28,7 +27,7 @@ from trainer.settings import EngineSettings, OptimizerSettings
 from trainer.tasks.pretraining import Pretraining
 
 ROOT = Path(__file__).resolve().parents[1]
-PLAIN, PACKED, TRIMMED = ROWS = ("one a row", "packed", "trimmed")
+PLAIN, PACKED = ROWS = ("one a row", "packed")
 MEDIAN, SIGMA = 10, 0.7  # of the sentences of a document
 
 
@@ -58,13 +57,8 @@ def measure(options: argparse.Namespace) -> dict[str, float]:
     else:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
     with Records([options.records]) as records:
-        batches = TrainingBatches(
-            records,
-            GlobalBatch(options.batch_size),
-            seed=1,
-            packed_into=int(options.rows == PACKED),
-            trims=options.rows == TRIMMED,
-        )
+        packed_into = int(options.rows == PACKED)
+        batches = TrainingBatches(records, GlobalBatch(options.batch_size), seed=1, packed_into=packed_into)
         vocabulary = len((options.records / "vocab.txt").read_bytes().splitlines())
         engine = open_engine(EngineSettings(engine=options.engine, devices=1, amp=options.precision))
         model = ModelConfig.preset(options.model, vocab_size=vocabulary)
@@ -83,7 +77,7 @@ def measure_apart(options: argparse.Namespace, records: Path, engine: str, rows:
     given = {name: value for name, value in vars(options).items() if name not in ("measure", "folder", "engines")}
     settings = json.dumps({**given, "records": str(records), "engine": engine, "rows": rows})
     command = [sys.executable, "-m", "benchmarks", "packing", "--measure", settings]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
     run = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if run.returncode:
         raise SystemExit(run.stderr)
@@ -94,7 +88,7 @@ def measure_apart(options: argparse.Namespace, records: Path, engine: str, rows:
 def main() -> None:
     """Make the records, measure the engines, print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--engines", default="jax,torch", metavar="NAMES", help="(default: %(default)s)")
+    parser.add_argument("--engines", default="tensorflow,torch", metavar="NAMES", help="(default: %(default)s)")
     parser.add_argument("--model", default="mini", help="(default: %(default)s)")
     parser.add_argument("--precision", default="off", choices=("off", "bf16"), help="(default: off)")
     parser.add_argument("--seq", type=int, default=512, help="(default: %(default)s)")
@@ -110,7 +104,7 @@ def main() -> None:
         given.records = Path(given.records)
         print(json.dumps(measure(given)))
         return
-    print(describe_machine("jax", "torch", "tensorflow-cpu"))
+    print(describe_machine("tensorflow-cpu", "torch"))
     print("\n| sequences per CPU second | rows | | ratio | tokens computed |\n|---|---|---:|---:|---:|")
     with tempfile.TemporaryDirectory() as folder:
         records = make_records(Path(folder), options)

@@ -51,7 +51,7 @@ def compare(bench: Bench) -> dict[str, tuple[int, list[Cost]]]:
             "max_predictions_per_seq": settings.pred, "dupe_factor": settings.dupe, "random_seed": settings.seed,
         }  # fmt: skip
         google = [sys.executable, "-c", _GOOGLE, bench.options.google, *(f"--{name}={value}" for name, value in flags.items())]
-        _, fresh = creating(bench, [text], vocab, settings, f"{phase}: bertprep")
+        _, fresh = creating(bench, [text], vocab, settings, f"{phase}: bertprep", "tfrecord")
         count = int(fresh.count)
         row = Row(f"{phase}: Google's script", count, google, partial(remove, theirs))
         measured[phase] = count, bench.compare("records", [row, fresh])

@@ -34,7 +34,7 @@ from trainer.settings import EngineSettings, OptimizerSettings
 from trainer.tasks.pretraining import Pretraining
 
 ROOT = Path(__file__).resolve().parents[1]
-ENGINES = {"jax": "JAX", "tensorflow": "TensorFlow", "torch": "PyTorch"}
+ENGINES = {"tensorflow": "TensorFlow", "torch": "PyTorch"}
 GATHERED, SHIPPED = "gathered", "shipped"
 ROWS = {**ENGINES, GATHERED: "Hugging Face, gathered", SHIPPED: "Hugging Face, as shipped"}
 HEADER = (
@@ -77,8 +77,6 @@ def open_engine(options: argparse.Namespace, name: str) -> tuple[Step, Callable[
         import torch
 
         torch.set_num_threads(options.threads)
-    elif options.cpu and hasattr(os, "sched_setaffinity"):  # JAX takes as many threads as the process may have
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.threads])
     engine: Any = choice.open_engine(EngineSettings(engine=name, devices=1, amp=options.precision))
     refuse_cpu(options, ENGINES[name], has_accelerator=engine.has_accelerator)
     model = make_model(options)
@@ -190,7 +188,7 @@ def measure_apart(options: argparse.Namespace, row: str) -> dict[str, Any]:
     command = [python, "-m", "benchmarks", "step", "--measure", json.dumps([vars(options), row])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}
     if options.cpu:
-        environment |= {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": ""}
+        environment |= {"CUDA_VISIBLE_DEVICES": ""}
     try:
         run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS_OF_ROW, env=environment)
     except subprocess.TimeoutExpired:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from bertprep import recipes
-from bertprep.errors import BertprepError, UsageError
+from bertprep.errors import BertprepError
 from bertprep.options import add_options, read_options
 from bertprep.parser import Parser
 from bertprep.terminal import exit_status, run_program
@@ -28,7 +28,7 @@ COMMANDS = {
     "validate": "check whether data is right: findings, a table, exit status 0 or 1",
     "inspect": "show the examples of a record file in readable form",
     "push": "upload records to the Hugging Face Hub as a data set: Parquet with a card; resumes",
-    "train": "pretrain or fine-tune BERT on records with an engine: jax, tensorflow, torch or oneflow; resumes",
+    "train": "pretrain or fine-tune BERT on records with an engine: tensorflow, torch or oneflow; resumes",
 }
 """Each command with its summary. A command is the module of that name in `bertprep.commands`; train is `python -m trainer`."""
 EXAMPLES = {
@@ -45,52 +45,54 @@ EXAMPLES = {
 }
 """The example that each command's --help shows."""
 _TRAIN = "train"
-FORMER_COMMANDS = {
-    "plan": "is now bertprep create --dry-run",
-    "report": "is now bertprep validate --html PAGE",
-    "squad": "is bertprep task squad here, and bertprep train squad trains on its records",
-    "glue": "is bertprep task glue NAME here, and bertprep train glue --name NAME trains on its records",
-    "pretrain": "is bertprep train here",
-    "help": "is bertprep --help, or bertprep COMMAND --help",
-}
-FORMER = {
-    "--engine": "is now --executor",
-    "--finish": "is now --part finish",
-    "--task": "is now a command, bertprep task squad or bertprep task glue",
-    "--name": "is an argument here, as in bertprep task glue mrpc",
-    "--assign": "was removed: documents are always assigned to shards by the hash of their text",
-    "--verify": "is now bertprep validate --remove-damaged; run it, and then this command again",
-    "--vocab-size": "was removed: first run bertprep vocab --size",
-    "--input": "is not an option of this command; name the files or folders without it",
-    "--one-document-per-file": "is an option of bertprep shard and of tokenize --tokenizer; create reads the shards",
-    "--one-document-per-block": "is an option of bertprep shard and of tokenize --tokenizer; create reads the shards",
-    # of create_pretraining_data.py, Google's and the Model Garden's
-    "--input-file": "is --input here, followed by one or more files",
-    "--output-file": "is --output here, a folder",
-    "--max-seq-len": "is --seq here",
-    "--do-lower-case": "is the default; leave it out",
-    "--do-lower-case=false": "is --cased here",
+_OF_EXAMPLES = "is chosen where examples are made: by bertprep create, by the trainer, or by TokenDataset"
+HINTS = {
+    # Google's create_pretraining_data.py, and the Model Garden's
+    "--input-file": "is --input here",
+    "--output-file": "is --output here",
+    "--do-lower-case": "is the default here; give --cased for false",
     "--nodo-lower-case": "is --cased here",
-    "--do-whole-word-mask": "is --whole-word here, without a value; the default masks single tokens",
-    "--do-whole-word-mask=false": "is the default; leave it out",
-    "--nodo-whole-word-mask": "is the default; --whole-word masks whole words",
-    "--use-v2-feature-names": "is --feature-names tf2 here, with --format tfrecord; the default is Google's names",
-    "--gzip-compress": "is --compress gzip here, with --format tfrecord; the default is uncompressed",
-    # of run_squad.py and run_classifier.py
-    "--train-file": "is --input here, followed by the files for training and for evaluation",
-    "--predict-file": "is --input here, followed by the files for training and for evaluation",
+    "--do-whole-word-mask": "is --whole-word here; leave it out for false",
+    "--nodo-whole-word-mask": "is the default here; --whole-word masks whole words",
+    "--use-v2-feature-names": "is --feature-names tf2 here, with --format tfrecord",
+    "--gzip-compress": "is --compress gzip here, with --format tfrecord",
+    # Google's run_squad.py and run_classifier.py
+    "--train-file": "is --input here",
+    "--predict-file": "is --input here, after the file for training",
     "--version-2-with-negative": "is --version 2.0 here; the default is 1.1",
-    "--task-name": "is an argument here, as in bertprep task glue mrpc",
-    "--data-dir": "is --input here, a folder with files such as train.tsv and dev.tsv",
-    "--output-dir": "is --output here, a folder",
-    # of NVIDIA's bertPrep.py
-    "--action": "is a command here: download, shard, create",
+    "--task-name": "is an argument of bertprep task glue, as in bertprep task glue mrpc",
+    "--data-dir": "is --input here",
+    "--output-dir": "is --output here",
+    # NVIDIA's bertPrep.py
+    "--action": "is a command here: download, shard or create",
+    "--dataset": "is an argument of bertprep download, and the corpus of other commands",
+    "--input-files": "is --input here",
     "--n-training-shards": "is --shards here",
-    "--n-test-shards": "is determined by --shards and --test-fraction here",
+    "--n-test-shards": "has no counterpart: test shards are about as large as training shards",
     "--fraction-test-set": "is --test-fraction here",
+    "--segmentation-method": "is --splitter here, with --language",
     "--n-processes": "is --workers here",
+    # LDDL's preprocess_bert_pretrain and balance_dask_output
+    "--target-seq-length": "is --seq here",
+    "--duplicate-factor": "is --dupe here",
+    "--masked-lm-ratio": "is --masked-lm-prob here",
+    "--masking": "is what bertprep create does; bertprep tokenize leaves the masks to the trainer",
+    "--num-blocks": "is --shards here",
+    "--num-shards": "is --shards here",
+    "--sample-ratio": "has no counterpart: all documents are used",
+    "--bin-size": "has no counterpart: the trainer packs rows of all lengths",
+    # run_mlm.py of transformers
+    "--dataset-name": "is --dataset here",
+    "--tokenizer-name": "is --tokenizer here",
+    "--validation-file": "is --test-input here",
+    "--validation-split-percentage": "is the test fraction of bertprep shard, which makes the text that --corpus names",
+    "--preprocessing-num-workers": "is --workers here",
+    "--max-seq-length": _OF_EXAMPLES,
+    "--mlm-probability": _OF_EXAMPLES,
+    "--line-by-line": "is packed=False of TokenDataset, with one document for each row",
+    "--pad-to-max-length": "is packed=False of TokenDataset",
 }
-"""Options of earlier versions and of other tools, with what to use instead, as the rest of an error message."""
+"""What replaces an option of another program's script. Only a command that has all options that the words name shows them."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -115,14 +117,17 @@ def make_parser(
     commands: Mapping[str, str],
     chosen: str | None,
     add: Callable[[Parser], object],
-    former: Mapping[str, str],
+    hints: Mapping[str, str],
 ) -> Parser:
-    """Return a parser for all commands, with only the options of the chosen one, which `add` adds."""
+    """Return a parser for all commands, with only the options of the chosen one, which `add` adds.
+
+    `hints` say what replaces the options of other programs' scripts (`Parser`).
+    """
     parser = Parser(prog=prog, description=description)
     parser.add_argument("--version", action="version", version=f"bertprep {__version__}", help="show the version")
     subparsers = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for name, summary in commands.items():
-        of_command = subparsers.add_parser(name, help=summary, description=summary, former=former)
+        of_command = subparsers.add_parser(name, help=summary, description=summary, hints=hints)
         if name == chosen:
             add(of_command)
     return parser
@@ -156,14 +161,10 @@ def _train(arguments: Sequence[str]) -> NoReturn:
 
 
 def make_command_parser(arguments: Sequence[str]) -> Parser:
-    """Return the parser for the command that the arguments name; raise `UsageError` for a command of an earlier version."""
+    """Return the parser for the command that the arguments name."""
     chosen = next((argument for argument in arguments if not argument.startswith("-")), None)
-    if chosen in FORMER_COMMANDS:
-        raise UsageError(f"{chosen}: {FORMER_COMMANDS[chosen]}")
-    if [*arguments[:2]] == ["vocab", "train"]:
-        raise UsageError("vocab train: is now bertprep vocab")
     description = "Download, make, check and convert the data that BERT-type models are pretrained on."
-    return make_parser("bertprep", description, COMMANDS, chosen, partial(_add_requests, str(chosen)), FORMER)
+    return make_parser("bertprep", description, COMMANDS, chosen, partial(_add_requests, str(chosen)), HINTS)
 
 
 def _add_requests(name: str, parser: Parser) -> None:
@@ -174,12 +175,12 @@ def _add_requests(name: str, parser: Parser) -> None:
     if not isinstance(command.REQUEST, dict):
         add_options(parser, command.REQUEST)
         if name in recipes.COMMANDS:
-            recipes.add_option(parser)
+            recipes.add_option(parser, name)
         parser.set_defaults(run=command.run, request=command.REQUEST)
         return
     subparsers = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for below, request in command.REQUEST.items():
         summary = request.__doc__.partition("\n")[0].rstrip(".").replace("`", "")
-        of_request = subparsers.add_parser(below, help=summary, description=summary, former=FORMER)
+        of_request = subparsers.add_parser(below, help=summary, description=summary, hints=HINTS)
         add_options(of_request, request)
         of_request.set_defaults(run=command.run, request=request)

@@ -4,9 +4,12 @@ They are written to the manifest. Two runs with equal settings, text and vocabul
 as workers and folders, is an argument of the functions that do the work.
 """
 
+import hashlib
+import json
 import math
 import re
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
 from enum import Enum
 from numbers import Integral, Real
 from typing import Any, ClassVar, TypeAlias
@@ -90,6 +93,35 @@ class ShardSettings(Settings):
             raise UsageError(f"--language {self.language}: must be a code in lower case, such as en, de or zh")
 
 
+@dataclass(frozen=True, kw_only=True)
+class VocabularySettings(Settings):
+    """The settings for training a vocabulary."""
+
+    group: ClassVar[str] = MADE
+    size: int = option(
+        8000, "number of tokens, including special tokens", metavar="TOKENS", least=5, most=1_000_000, also=("--vocab-size",)
+    )
+    cased: bool = option(False, "keep upper case and accents")
+    coverage: float = option(
+        1.0, "fraction of the text's characters that have tokens; words with the rarest others become [UNK], as with "
+        "SentencePiece's 0.9995", metavar="FRACTION", above=0, most=1,
+    )  # fmt: skip
+    min_frequency: int = option(2, "how often a pair of pieces must occur to become a token", metavar="COUNT", least=1)
+    unused: int = option(
+        0, "reserve tokens [unused0], [unused1], ... after [PAD] for later use; Google's vocabularies have 99 there",
+        metavar="TOKENS", least=0, most=1_000_000,
+    )  # fmt: skip
+    special: Sequence[str] = option((), "special tokens of your own, such as [ENT], after [MASK]", metavar="TOKEN")
+
+    @property
+    def digest(self) -> str:
+        """Return four digits that stand for the settings other than size and case, "" if these are the default."""
+        others = {each.name: getattr(self, each.name) for each in fields(VocabularySettings)[2:]}
+        if all(others[each.name] == each.default for each in fields(VocabularySettings)[2:]):
+            return ""
+        return hashlib.sha256(json.dumps(others).encode()).hexdigest()[:4]
+
+
 def read_mask_as(shares: Any, named: str) -> tuple[float, float, float]:
     """Return the fractions of masked tokens that become [MASK], become a random token, and stay the same.
 
@@ -140,9 +172,6 @@ def masks_cut_off(seq: int, pred: int, masked_lm_prob: float) -> int:
     """
     wanted = round(seq * masked_lm_prob)
     return wanted if wanted > 1.1 * pred else 0
-
-
-_SETTINGS_OF_0_1 = ("seq", "pred", "dupe", "masked_lm_prob", "short_seq_prob", "seed", "one_seed", "whole_word", "cased")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,15 +234,8 @@ class InstanceSettings(Settings):
 
     @property
     def made_with(self) -> dict[str, Any]:
-        """Return the settings for the manifest, without those that have no effect.
-
-        A setting that is newer than version 0.1 is included only if it is not the default, so that older manifests still match.
-        """
-        made_with = {}
-        for field in fields(InstanceSettings):
-            value = getattr(self, field.name)
-            if field.name in _SETTINGS_OF_0_1 or value != field.default:
-                made_with[field.name] = value
+        """Return the settings for the manifest, without those that have no effect."""
+        made_with = asdict(self)
         if not self.has_pairs:
             del made_with["short_seq_prob"]
         return made_with

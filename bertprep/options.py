@@ -31,7 +31,7 @@ AnySettings = TypeVar("AnySettings")
 
 MAX_NUMBER = 10**12
 MAX_AT_ONCE = 4096
-"""The limits for counts (`MAX_NUMBER`), and for processes and connections; a higher number is probably a typing mistake."""
+"""The limits for counts (`MAX_NUMBER`) and for processes; a higher number is probably a typing mistake."""
 _METAVARS: dict[type, str] = {int: "INT", float: "FLOAT", Path: "PATH"}
 GROUPS = OPTIONS, MADE, WHERE, HOW = "options", "what is made", "where", "how"
 """The headings of options in --help. Options under "what is made" decide the bytes of files; the others do not."""

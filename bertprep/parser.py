@@ -1,7 +1,7 @@
 """The parser of both command lines: argparse, with one-line errors that suggest what was meant.
 
-argparse detects errors. `Parser.error` explains those caused by a name: a misspelled option, an option of an earlier version
-or of another tool, or a flag with a value.
+An unknown option is reported before any other error, with the nearest option of the command or a hint: what replaces an
+option of another program's script.
 """
 
 from __future__ import annotations
@@ -9,31 +9,28 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import zip_longest
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from bertprep.errors import UsageError
-from bertprep.terminal import counted, listed, near, nearest, print_message, print_results
+from bertprep.terminal import counted, listed, near, nearest, print_results
 
-_NEGATIVE_NUMBER = re.compile(r"-\.?\d")
+_OPTION = re.compile(r"--[a-z][a-z0-9-]*")
 
 
 class Parser(argparse.ArgumentParser):
     """An `argparse.ArgumentParser` that raises `UsageError` and has rare options, which only --help-all lists.
 
-    `former` maps options of earlier versions and of other tools to the rest of a message about what to use instead.
+    `hints` maps options of other programs' scripts to the rest of an error message, such as "is --seq here". A parser shows a
+    hint only if it has all options that the hint names.
     """
 
-    def __init__(self, *arguments: Any, former: Mapping[str, str] | None = None, **settings: Any) -> None:
-        super().__init__(
-            *arguments, **{"formatter_class": _HelpFormatter, "allow_abbrev": False, "add_help": False, **settings}
-        )
-        self._former = former or {}
-        self._given: Sequence[str] = ()
+    def __init__(self, *arguments: Any, hints: Mapping[str, str] | None = None, **settings: Any) -> None:
+        own = {"formatter_class": _HelpFormatter, "allow_abbrev": False, "add_help": False, "exit_on_error": False}
+        super().__init__(*arguments, **{**own, **settings})
+        self._hints = hints or {}
         self._example = ""
-        self._negative_number_matcher = _NEGATIVE_NUMBER  # argparse's own pattern lacks exponents
-        self._positionals.title = "arguments"
+        self.commands: Mapping[str, Parser] = {}
         self.add_argument("-h", "--help", action="help", help="show this help")
         self.add_argument("--help-all", action=_HelpAll, nargs=0, help=argparse.SUPPRESS)
 
@@ -41,85 +38,94 @@ class Parser(argparse.ArgumentParser):
         """Set the example that --help shows below the usage."""
         self._example = example
 
+    def add_subparsers(self, **settings: Any) -> Any:
+        """Prepare for commands, which are in `commands` once they are added."""
+        action = super().add_subparsers(**settings)
+        self.commands = action.choices
+        return action
+
     def parse_known_args(  # type: ignore[override]  # argparse has overloads; it calls this one itself
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[argparse.Namespace, list[str]]:
         """Parse all of `args`; unlike in argparse, leftover arguments are an error."""
-        self._given = sys.argv[1:] if args is None else list(args)
-        found, left = super().parse_known_args(self._given, namespace)
+        given = sys.argv[1:] if args is None else list(args)
+        self._check_names(given)
+        try:
+            found, left = super().parse_known_args(given, namespace)
+        except argparse.ArgumentError as error:
+            name = (error.argument_name or "").partition("/")[0]  # without its other spellings
+            self.error(f"{name}: {error.message}" if name else error.message)
         if left:
-            self.error(f"{listed(left)}: not expected here{self._explain_left(left)}")
+            self._refuse_left(left, given)
         return found, left
 
     def error(self, message: str) -> NoReturn:
-        """Raise `UsageError` about a wrong name on the command line or, if there is none, with the message of argparse.
-
-        A command line of another tool may have many wrong names. All of them are reported: the last one is raised, the others
-        are printed before it.
-        """
-        message = re.sub(r"^(-[^ /:]*)/[^ :]*", r"\1", " ".join(message.removeprefix("argument ").split()))
-        *others, last = [*self._wrong_names()] or [self._advised(message)]
-        program = self.prog.removeprefix("python -m ").split()[0]
-        for other in others:
-            print_message(f"{program}: error: {other}")
-        raise UsageError(last)
-
-    def _explain_left(self, left: Sequence[str]) -> str:
-        """Return the rest of the message about extra arguments: a likely option, or the arguments that the command takes."""
-        at = list(self._given).index(left[0])
-        option, value = ["", "", *self._given[:at]][-2:]
-        if _takes_commas(self._option_string_actions.get(option)):
-            return f", did you mean {option} {','.join([value, *left])}?"
-        if "--input" in self._option_string_actions:
-            return f", did you mean --input {left[0]}?"
-        taken = [_usage(each) for each in self._get_positional_actions()]
-        return f"; {self.prog} takes {'one ' if len(taken) == 1 else ''}{' and '.join(taken)}" if taken else ""
-
-    def _wrong_names(self) -> Iterator[str]:
-        known = self._option_string_actions
-        for argument, following in zip_longest(self._given, self._given[1:], fillvalue=""):
-            is_option = argument[:1] == "-" and len(argument) > 1 and " " not in argument
-            is_option = is_option and not _NEGATIVE_NUMBER.match(argument)
-            if argument == "--" or (self._has_commands() and not is_option):
-                return  # the rest are values, or belong to the command
-            name, equals, value = argument.partition("=")
-            if is_option and name not in known:
-                yield self._explain_unknown(name, value)
-            elif is_option and known[name].nargs == 0 and (equals or following.lower() in ("true", "false")):
-                named = argument if value.lower() in ("true", "false") else name
-                yield f"{named}: is a flag, which takes no value; give it alone, or leave it out"
-
-    def _explain_unknown(self, name: str, value: str) -> str:
-        hyphenated, known = name.replace("_", "-"), self._option_string_actions
-        named = f"{name}={value}" if value.lower() in ("true", "false") else name
-        if replaced := self._former.get(f"{hyphenated}={value.lower()}") or self._former.get(hyphenated):
-            return f"{named}: {replaced}"
-        found = nearest(hyphenated, known)
-        meant = f", did you mean {_name(known[found])}?" if found else ""
-        return self._advised(f"{named}: unknown option{meant}")
-
-    def _advised(self, message: str) -> str:
-        things = "commands" if self._has_commands() else "options"
+        """Raise `UsageError` with a message, in one line, that ends with how to get help."""
+        things = "commands" if self.commands else "options"
         advice = f"{self.prog} --help{'-all' if self._count_rare() else ''} lists the {things}"
-        return f"{message}{'' if message[-1] == '?' else ';'} {advice}"
+        line = " ".join(message.split())
+        raise UsageError(f"{line}{'' if line.endswith('?') else ';'} {advice}")
 
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
-        if action.choices is None or value in action.choices:
-            return
-        choices = f"choose one of {', '.join(map(str, action.choices))}"
-        if isinstance(action, argparse._SubParsersAction):
-            self.error(f"{value}: unknown command{near(value, action.choices.keys()) or '; ' + choices}")
-        self.error(f"{_name(action)} {value}: unknown; {choices}")
+    def _check_names(self, given: Sequence[str]) -> None:
+        """Raise `UsageError` for the first unknown option, flag with a value, or unknown command."""
+        for argument in given:
+            if argument == "--":
+                return  # the rest are values
+            if self.commands and argument[:1] != "-":
+                self._check_command(argument)
+                return  # the rest belong to the command
+            if argument.startswith("--"):
+                self._check_option(argument)
 
-    def _print_message(self, message: str, file: Any = None) -> None:  # noqa: ARG002 - only for help and version
-        print_results(*message.splitlines())
+    def _check_command(self, name: str) -> None:
+        if name not in self.commands:
+            choices = f"; choose one of {', '.join(self.commands)}"
+            self.error(f"{name}: unknown command{near(name, self.commands) or choices}")
+
+    def _check_option(self, argument: str) -> None:
+        name, equals, _ = argument.partition("=")
+        action = self.options().get(name)
+        if action is None:
+            self._refuse_unknown(name)
+        if equals and action.nargs == 0:
+            _refuse_value(name)
+
+    def _refuse_unknown(self, name: str) -> NoReturn:
+        options, hyphenated = self.options(), name.replace("_", "-")
+        hint = self._hints.get(hyphenated)
+        if hint and all(named in options for named in _OPTION.findall(hint)):
+            raise UsageError(f"{name}: {hint}")
+        found = nearest(hyphenated, options)
+        meant = f", did you mean {options[found].option_strings[0]}?" if found else ""
+        self.error(f"{name}: unknown option{meant}")
+
+    def _refuse_left(self, left: Sequence[str], given: Sequence[str]) -> NoReturn:
+        """Raise `UsageError` for arguments that are left over: an option with one hyphen, or values."""
+        if left[0].startswith("-") and "--" not in given:
+            self._refuse_unknown(left[0])
+        *_, before, value = ["", "", *given[: given.index(left[0])]]
+        options = self.options()
+        if value in options and options[value].nargs == 0:
+            _refuse_value(value)
+        likely = ""
+        if before in options and _takes_commas(options[before]):
+            likely = f", did you mean {before} {','.join([value, *left])}?"
+        elif "--input" in options:
+            likely = f", did you mean --input {left[0]}?"
+        elif taken := self._usages():
+            likely = f"; {self.prog} takes {'one ' if len(taken) == 1 else ''}{' and '.join(taken)}"
+        self.error(f"{listed(left)}: not expected here{likely}")
+
+    def print_help(self, file: Any = None) -> None:  # noqa: ARG002 - the help always goes to standard output
+        """Print the help like the results of a command."""
+        print_results(*self.format_help().splitlines())
 
     def format_help(self) -> str:
+        """Return the help, with a short usage, the example, and how many rare options there are."""
         if self.usage is None:
-            taken = ["COMMAND"] if self._has_commands() else [_usage(each) for each in self._get_positional_actions()]
-            self.usage = " ".join(["%(prog)s", *taken, "[OPTIONS]"]) + (
-                f"\n\nexample: {self._example}" if self._example else ""
-            )
+            taken = ["COMMAND"] if self.commands else self._usages()
+            example = f"\n\nexample: {self._example}" if self._example else ""
+            self.usage = " ".join(["%(prog)s", *taken, "[OPTIONS]"]) + example
         if self._count_rare() and self.epilog is None:
             self.epilog = f"{self.prog} --help-all lists {counted(self._count_rare(), 'more option')}."
         return super().format_help()
@@ -129,11 +135,19 @@ class Parser(argparse.ArgumentParser):
             action.help = getattr(action, "rare_help", action.help)
         self.epilog = ""
 
-    def _has_commands(self) -> bool:
-        return any(isinstance(action, argparse._SubParsersAction) for action in self._actions)
+    def options(self) -> dict[str, argparse.Action]:
+        """Return the options by name, in all spellings."""
+        return {name: action for action in self._actions for name in action.option_strings}
+
+    def _usages(self) -> list[str]:
+        return [_usage(action) for action in self._actions if not action.option_strings]
 
     def _count_rare(self) -> int:
         return sum(hasattr(action, "rare_help") for action in self._actions)
+
+
+def _refuse_value(flag: str) -> NoReturn:
+    raise UsageError(f"{flag}: is a flag, which takes no value; give it alone, or leave it out")
 
 
 class Once(argparse.Action):
@@ -178,7 +192,3 @@ class _HelpFormatter(argparse.HelpFormatter):
 def _usage(positional: argparse.Action) -> str:
     name = str(positional.metavar or positional.dest)
     return {"+": f"{name}...", "*": f"[{name}...]", "?": f"[{name}]"}.get(str(positional.nargs), name)
-
-
-def _name(action: argparse.Action) -> str:
-    return action.option_strings[0] if action.option_strings else str(action.metavar or action.dest)

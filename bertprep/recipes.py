@@ -257,12 +257,6 @@ RECIPES = {
         ),
     )
 }  # fmt: skip
-_HELP = (
-    f"use the settings with which a model was pretrained: one of {', '.join(RECIPES)}, with a phase, counted from 1, as in "
-    "mmbert:2; other options override them (default: none)"
-)
-
-
 _KEYWORDS = (
     "split", "seq", "masked_lm_prob", "mlm_probability", "mask_as", "whole_word", "span", "ngram", "packed", "by_length",
     "objective", "first_position", "epochs", "min_document_tokens", "max_document_tokens", "seed", "vocab", "verify",
@@ -305,9 +299,22 @@ def recipe(name: str, **others: Any) -> Recipe:
     return replace(found, phases=(found.phase(number),))
 
 
-def add_option(parser: Any) -> None:
-    """Add the option --recipe to the parser of a command in `COMMANDS`."""
-    parser.add_argument(OPTION, metavar="NAME[:PHASE]", help=_HELP, action=Once, default=SUPPRESS)
+def add_option(parser: Any, command: str = PRETRAIN) -> None:
+    """Add the option --recipe to the parser of a command in `COMMANDS`; its help has the recipes that the command takes."""
+    names = [name for name, each in RECIPES.items() if any(_is_taken(each, phase, command) for phase in each.phases)]
+    text = (
+        f"use the settings with which a model was pretrained: one of {', '.join(names)}, with a phase, counted from 1, as in "
+        "bert:2; other options override them (default: none)"
+    )
+    parser.add_argument(OPTION, metavar="NAME[:PHASE]", help=text, action=Once, default=SUPPRESS)
+
+
+def _is_taken(chosen: Recipe, phase: Phase, command: str) -> bool:
+    try:
+        replace(chosen, phases=(phase,)).options(command)
+    except UsageError:
+        return False
+    return True
 
 
 def apply(command: str, given: Namespace) -> Namespace:

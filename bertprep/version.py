@@ -3,4 +3,4 @@
 Between two releases it is the next version with `.dev0`, so a file made in between never seems to be made by a release.
 """
 
-__version__ = "0.3.0.dev0"
+__version__ = "1.0.0.dev0"

@@ -74,17 +74,10 @@ def describe_commands(program: str) -> Iterator[str]:
     if program == "commands":
         for command, summary in cli.COMMANDS.items():
             if command != _TRAIN:
-                yield from _describe(_subparser(cli.make_command_parser([command]), command), summary, 2)
+                yield from _describe(cli.make_command_parser([command]).commands[command], summary, 2)
     else:
         for command, summary in trainer_cli.COMMANDS.items():
-            yield from _describe(_subparser(trainer_cli.make_parser(command), command), summary, 2)
-
-
-def _subparser(parser: argparse.ArgumentParser, command: str) -> Parser:
-    """Return the parser of a command; argparse has no public way to it."""
-    (commands,) = (each for each in parser._actions if isinstance(each, argparse._SubParsersAction))
-    found: Parser = commands.choices[command]
-    return found
+            yield from _describe(trainer_cli.make_parser(command).commands[command], summary, 2)
 
 
 def _describe(parser: Parser, summary: str, level: int) -> Iterator[str]:
@@ -95,10 +88,9 @@ def _describe(parser: Parser, summary: str, level: int) -> Iterator[str]:
         html.escape(summary),
         "",
     )
-    below = [each for each in parser._actions if isinstance(each, argparse._SubParsersAction)]
-    if below:
-        for choice in below[0]._choices_actions:
-            yield from _describe(below[0].choices[choice.dest], choice.help or "", level + 1)
+    if parser.commands:
+        for below in parser.commands.values():
+            yield from _describe(below, below.description or "", level + 1)
         return
     parser.format_help()  # which makes the line of usage
     parser.show_rare()

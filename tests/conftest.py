@@ -61,7 +61,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     (array,) = re.findall(r"^engines=\(.*\)$", (root / "scripts/test").read_text(encoding="utf-8"), re.MULTILINE)
     names = subprocess.check_output(["bash", "-c", f'{array}; printf "%s\\n" "${{engines[@]}}"'], text=True).split()
     folders = {root / name for name in names}
-    frameworks = "tensorflow", "oneflow", "jax", "torch"
+    frameworks = "tensorflow", "oneflow", "torch"
     marked = {item.path for item in items if any(map(item.get_closest_marker, frameworks))}
     if left_out := [path for path in marked if folders.isdisjoint((path, *path.parents))]:
         raise pytest.UsageError(f"{left_out[0]}: has tests of a framework; name it in `engines` of scripts/test")
@@ -77,13 +77,3 @@ def four_devices(request: pytest.FixtureRequest) -> None:
         os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
         cpu = tf.config.list_physical_devices("CPU")[0]
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 4)
-    if any(item.get_closest_marker("jax") for item in request.session.items):
-        # The same results, compiled in two thirds of the time. Runs inherit the variable, which comes too late for this process
-        # where TensorFlow has imported JAX.
-        os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
-        os.environ["JAX_COMPILATION_CACHE_DIR"] = compiled = str(request.getfixturevalue("tmp_path_factory").mktemp("compiled"))
-        import jax
-
-        jax.config.update("jax_disable_most_optimizations", True)
-        jax.config.update("jax_compilation_cache_dir", compiled)
-        jax.config.update("jax_num_cpu_devices", 4)

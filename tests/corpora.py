@@ -11,6 +11,13 @@ if TYPE_CHECKING:
 from tests.golden import GOLDEN
 
 
+def write_short_sentences(corpus: Path, path: Path) -> Path:
+    """Write the sentences of the golden corpus that fit a record of 128 tokens: its small vocabulary makes many of a word."""
+    lines = corpus.read_text(encoding="utf-8").split("\n")
+    path.write_text("\n".join(line for line in lines if len(line) < 150), encoding="utf-8")
+    return path
+
+
 def deal(corpus: Path, folder: Path, shards: int) -> list[Path]:
     """The documents of a text over `shards` files, in turn."""
     folder.mkdir(parents=True, exist_ok=True)

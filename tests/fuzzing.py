@@ -41,7 +41,7 @@ from bertprep.sources.dump import read_dump
 from bertprep.sources.listing import check_source, load_listing
 from bertprep.sources.readers import open_stream
 from bertprep.sources.task_files import write_squad
-from bertprep.sources.wikitext import to_prose
+from bertprep.sources.wiki.wikitext import to_prose
 from bertprep.tasks.squad import read_squad
 from bertprep.tasks.squad_features import make_features
 from bertprep.tokens.shard import TokenShard
@@ -323,7 +323,7 @@ _DUMP = (
 ).encode()
 _LISTING = json.dumps(
     {
-        "schema": 1,
+        "format": 1,
         "source": {"hub": "datasets/a/b", "patterns": ["*.parquet"], "revision": "main"},
         "revision": "0" * 40,
         "files": [

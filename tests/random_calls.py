@@ -12,7 +12,6 @@ get small numbers only: where a call has taken all memory, Python itself hangs i
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import faulthandler
 import inspect
 import itertools
@@ -33,7 +32,6 @@ from bertprep import records
 from bertprep.records import Examples
 
 MEMORY_BYTES = 2 << 30
-_M_ARENA_MAX = -8
 MAX_CALL_SECONDS = 300  # the first call of to_dataset imports what takes half a minute on a busy machine
 FUNCTIONS = "RecordDataset", "TokenDataset", "Mixture", "LiveExamples", "PairDataset", "MaskSchedule", "replace_tokens"
 CRASHES_OF_NUMPY = ("repeat",)  # multiplies its count with the number of records, and writes past the end where that overflows
@@ -315,7 +313,6 @@ def run(calls: Sequence[Callable[[], Any]]) -> list[Any]:
 
 
 def main(folder: Path, seed: int, count: int) -> None:
-    ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)  # each arena of a thread would count as 64 MB
     warnings.simplefilter("ignore")
     (folder / "out").mkdir(exist_ok=True)
     os.chdir(folder / "out")

@@ -65,25 +65,25 @@ def options_of_step(**given: object) -> Namespace:
     return Namespace(**{**vars(options), **given})
 
 
-@pytest.mark.jax
+@pytest.mark.torch
 def test_a_row_of_a_tiny_model() -> None:
     options = options_of_step()
-    found = step.measure(options, "jax")
-    cells = step.show_row(options, "jax", [found], [1.0]).split(" | ")
-    assert cells[0:2] == ["| JAX", "4"]
+    found = step.measure(options, "torch")
+    cells = step.show_row(options, "torch", [found], [1.0]).split(" | ")
+    assert cells[0:2] == ["| PyTorch", "4"]
     assert float(cells[2]) == pytest.approx(found["seconds"], abs=0.001)
     assert cells[5] == "-"  # a CPU has no peak here
     assert cells[-1] == "1.00 |"
     assert len(cells) == len(step.HEADER)
-    failed = step.show_row(options, "jax", [{"error": "no luck"}], [])
+    failed = step.show_row(options, "torch", [{"error": "no luck"}], [])
     assert failed.count("|") == len(step.HEADER) + 1
 
 
-@pytest.mark.jax
+@pytest.mark.torch
 def test_without_an_accelerator_it_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
-    found = step.measure_apart(options_of_step(tiny=False), "jax")
-    assert found["error"].startswith("JAX finds no accelerator that it can use; --cpu measures the processor")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    found = step.measure_apart(options_of_step(tiny=False), "torch")
+    assert found["error"].startswith("PyTorch finds no accelerator that it can use; --cpu measures the processor")
 
 
 def test_rows_take_turns_and_those_that_fail_say_why(
@@ -104,15 +104,15 @@ def test_rows_take_turns_and_those_that_fail_say_why(
         }
 
     monkeypatch.setattr(step, "measure_apart", measure)
-    monkeypatch.setattr(sys, "argv", ["step", "--cpu", "--tiny", "--rows", "jax,torch,shipped", "--rounds", "2"])
+    monkeypatch.setattr(sys, "argv", ["step", "--cpu", "--tiny", "--rows", "tensorflow,torch,shipped", "--rounds", "2"])
     step.main()
-    assert asked == ["jax", "torch", "shipped"] * 2
+    assert asked == ["tensorflow", "torch", "shipped"] * 2
     printed = capsys.readouterr().out.splitlines()
     assert "BERT-tiny, 32/5, bf16" in printed[0]
-    assert [line.split(" | ")[0] for line in printed[4:7]] == ["| JAX", "| PyTorch", "| Hugging Face, as shipped"]
+    assert [line.split(" | ")[0] for line in printed[4:7]] == ["| TensorFlow", "| PyTorch", "| Hugging Face, as shipped"]
     assert "No module named torch" in printed[5]
     assert printed[6].endswith("| 0.50 |")  # the median of 1/3 and 4/6
-    assert printed[-1] == "jax 1, shipped 1"
+    assert printed[-1] == "tensorflow 1, shipped 1"
 
 
 def test_out_of_memory_is_recognized_whatever_is_printed_after() -> None:

@@ -18,7 +18,7 @@ import pytest
 
 import bertprep
 from bertprep import cli
-from bertprep.config import InstanceSettings, RecordFormat, SquadSettings
+from bertprep.config import InstanceSettings, RecordFormat, SquadSettings, VocabularySettings
 from bertprep.instances.unicode_table import __file__ as unicode_table
 from bertprep.records import FEATURES
 from bertprep.work.layout import (
@@ -297,7 +297,7 @@ def test_the_tree_of_the_workspace_has_the_paths_of_the_layout() -> None:
     expected = {
         workspace.sharded("CORPUS") / "manifest.json",
         workspace.sharded("CORPUS") / text_shard("training", "CORPUS", 0),
-        workspace.vocabulary("CORPUS", size=8000, cased=False, text="1f2e3d4c"),
+        workspace.vocabulary("CORPUS", VocabularySettings(), "1f2e3d4c"),
     }
     for settings, ends in (("SETTINGS", ("bin", "idx")), ("TOKENIZER_1f2e3d4c", ("bin", "idx", "words"))):
         folder = workspace.tokens(settings, "CORPUS") / "training"

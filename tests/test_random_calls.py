@@ -3,6 +3,7 @@
 tests/test_stress.py makes four times as many.
 """
 
+import os
 import shutil
 import signal
 import subprocess
@@ -38,7 +39,9 @@ def make_calls(corpus: Path, folder: Path, seed: int, count: int) -> None:
     """Make random calls in a process of their own; one that ends it fails the test, which names the call."""
     make_data(folder, [corpus])
     command = [sys.executable, "-m", "tests.random_calls", str(folder), str(seed), str(count)]
-    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, cwd=Path(__file__).parent.parent, check=False)
+    environment = {**os.environ, "MALLOC_ARENA_MAX": "1"}  # each arena of a thread would count as 64 MB
+    root = Path(__file__).parent.parent
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, cwd=root, env=environment, check=False)
     status = f"by {signal.Signals(-done.returncode).name}" if done.returncode < 0 else f"with exit status {done.returncode}"
     assert done.returncode == 0, f"ended {status} in {folder.with_suffix('.call').read_text()}{done.stderr[-3000:]}"
 

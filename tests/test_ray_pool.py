@@ -1,4 +1,4 @@
-"""`--engine ray` on a cluster of two nodes, each with processes of its own; the one that is not the head, and runs, are killed.
+"""`--executor ray` on a cluster of two nodes with processes of their own; the one that is not the head, and runs, are killed.
 
 Runs that are killed are processes of their own. The others are commands of one process for all tests, since a process that
 joins a cluster, and the workers that Ray starts for it, take as much time as ten small runs. What a test has lost or broken of
@@ -302,7 +302,7 @@ def test_nodes_that_do_not_share_the_folder_are_refused(session: Session, text: 
 def test_nodes_with_another_bertprep_are_refused(cluster: Any, text: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     shutil.copytree(ROOT / "bertprep", other / "bertprep", ignore=shutil.ignore_patterns("__pycache__"))
-    with (other / "bertprep" / "protobuf.py").open("a") as file:
+    with (other / "bertprep" / "config.py").open("a") as file:
         file.write("# changed\n")
     with start(tmp_path, "shard", "--input", str(text), cluster=cluster, PYTHONPATH=str(other)) as process:
         _, errors = process.communicate()

@@ -39,6 +39,25 @@ def test_create_takes_the_options_of_a_phase_and_others_override_them(capsys: py
     assert create("--recipe=mlperf").pred == 76
 
 
+@pytest.mark.parametrize(
+    ("command", "names"),
+    [
+        ("create", {"bert", "mlperf"}),
+        ("tokenize", {*recipes.RECIPES}),
+        ("pretrain", {*recipes.RECIPES} - NOT_OF_TRAINER | {"chinese-modernbert", "clm-then-mlm"}),
+    ],
+)
+def test_help_offers_the_recipes_that_the_command_takes(
+    command: str, names: set[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        read(command, "--help")
+    text = " ".join(capsys.readouterr().out.split())
+    text = re.sub(r"(?<=[a-z])- (?=[a-z])", "-", text)  # lines may end after any hyphen
+    [listed] = re.findall(r"was pretrained: one of (.*?), with a phase", text)
+    assert {*listed.split(", ")} == names
+
+
 def test_a_recipe_is_a_mapping_of_the_keywords_of_a_token_dataset() -> None:
     assert dict(bertprep.recipe("mmbert:3")) == {
         "seq": 8192, "masked_lm_prob": 0.05, "mask_as": (0.8, 0.1, 0.1), "packed": True, "first_position": 0,

@@ -5,8 +5,8 @@
                On-the-fly examples of token shards have their own order, and are identified by their position
 
 Each data rank reads an equal, contiguous share of the rows of a global batch. A bad record becomes a row of weight 0. To pack
-rows, each rank reads all records of the global batch, and takes its share of the rows that they make (trainer.packed_rows). To
-trim rows, each rank reads the records of a window of steps (trainer.trimmed_batches). A thread reads ahead.
+rows, each rank reads all records of the global batch, and takes its share of the rows that they make (trainer.packed_rows). A
+thread reads ahead.
 
     with TrainingBatches(records, GlobalBatch(256, data_world_size=8, data_rank=3), seed=1).from_step(1000) as batches:
         for batch in batches:  # 32 rows; batch.bad are the bad records among them
@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -36,7 +35,6 @@ from bertprep.tokens.order import FileOrder, RecordOrder
 from trainer.packed_rows import pack
 from trainer.settings import MAX_STEPS
 from trainer.token_records import TokenRecords
-from trainer.trimmed_batches import arrange, eighths, steps_of_window, trim
 
 AnyRecords: TypeAlias = Records | LiveExamples | TokenRecords
 """The source of batches: records on disk, or examples made on the fly."""
@@ -72,29 +70,17 @@ class RankBatch(NamedTuple):
     bad: Sequence[BadRecordError]
 
 
-class _Window(NamedTuple):
-    """The records of several steps on all ranks, and the rows of each step: (steps, global batch)."""
-
-    arrays: dict[str, NDArray[Any]]
-    bad: Sequence[BadRecordError]
-    indices: NDArray[np.int64]
-    rows: NDArray[np.int64]
-
-
 class TrainingBatches:
     """Reads this rank's rows of the global batch of any step, counted from 0, in an order that changes with each epoch.
 
     The records of `shuffle_shards` files are permuted together, or all records if it is 0. On-the-fly examples have an order of
-    their own. With `packed_into`, examples are packed into rows that divide evenly into that many micro-batches. With `trims`,
-    the rows of a step have similar lengths, and are cut to the longest.
+    their own. With `packed_into`, examples are packed into rows that divide evenly into that many micro-batches.
     """
 
     def __init__(
-        self, records: AnyRecords, batch: GlobalBatch, *, seed: int, shuffle_shards: int = 0, packed_into: int = 0,
-        trims: bool = False,
-    ) -> None:  # fmt: skip
-        self.records, self.batch, self.seed, self._packed_into, self._trims = records, batch, seed, packed_into, trims
-        self._window_of = lru_cache(1)(self._read_window)
+        self, records: AnyRecords, batch: GlobalBatch, *, seed: int, shuffle_shards: int = 0, packed_into: int = 0
+    ) -> None:
+        self.records, self.batch, self._packed_into = records, batch, packed_into
         self._order: FileOrder | RecordOrder | None = None
         if isinstance(records, Records) and shuffle_shards:
             self._order = FileOrder(records.file_records, seed=seed, group=shuffle_shards)
@@ -103,22 +89,7 @@ class TrainingBatches:
 
     def indices(self, step: int) -> NDArray[np.int64]:
         """Return the (rows,) indices of this rank's records at `step`, or the positions of on-the-fly examples."""
-        if not self._trims:
-            return self._indices_at(self.batch.positions(step))
-        window = self._window_of(step // self.steps_of_window)
-        rows = window.rows[step % self.steps_of_window][self._own_rows]
-        indices: NDArray[np.int64] = window.indices[rows]
-        return indices
-
-    @property
-    def steps_of_window(self) -> int:
-        """The number of steps whose records are read together, to be sorted by length."""
-        return steps_of_window(self.batch.size) if self._trims else 1
-
-    @property
-    def _own_rows(self) -> slice:
-        first = self.batch.data_rank * self.batch.rank_size
-        return slice(first, first + self.batch.rank_size)
+        return self._indices_at(self.batch.positions(step))
 
     def _indices_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         return positions if self._order is None else self._order.indices(positions)
@@ -128,8 +99,6 @@ class TrainingBatches:
         return [self.records.origin_of(index) for index in self.indices(step).tolist()]
 
     def read(self, step: int) -> RankBatch:
-        if self._trims:
-            return self._read_trimmed(step)
         if not self._packed_into:
             return _read(self.records, self.indices(step), self.batch.rank_size)
         of_all = GlobalBatch(self.batch.size)
@@ -138,23 +107,6 @@ class TrainingBatches:
         rows = len(packed["input_ids"]) // self.batch.data_world_size
         own = {name: array[self.batch.data_rank * rows :][:rows] for name, array in packed.items()}
         return RankBatch(own, [error for error in bad if error.row // self.batch.rank_size == self.batch.data_rank])
-
-    def _read_trimmed(self, step: int) -> RankBatch:
-        window = self._window_of(step // self.steps_of_window)
-        rows = window.rows[step % self.steps_of_window]
-        trimmed = trim({name: array[rows] for name, array in window.arrays.items()})
-        own_rows = set(rows[self._own_rows].tolist())
-        own = {name: array[self._own_rows] for name, array in trimmed.items()}
-        return RankBatch(own, [error for error in window.bad if error.row in own_rows])
-
-    def _read_window(self, window: int) -> _Window:
-        size = self.batch.size * self.steps_of_window
-        positions = GlobalBatch(size).positions(window)
-        indices = self._indices_at(positions)
-        arrays, bad = _read(self.records, indices, size)
-        epochs = positions // len(self.records)
-        rows = arrange(eighths(arrays), epochs, steps=self.steps_of_window, seed=self.seed, window=window)
-        return _Window(arrays, bad, indices, rows)
 
     def from_step(self, first: int, stop: int = MAX_STEPS) -> AbstractContextManager[Iterator[RankBatch]]:
         """Prefetch the batches of steps `first` to stop - 1; a read error is raised when its step is due."""

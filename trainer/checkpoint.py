@@ -3,8 +3,8 @@
     OUT/checkpoint-000001000.safetensors    after 1,000 steps
     OUT/checkpoint-best.safetensors         with --keep-best: the step with the best metric on the test split
 
-The arrays are those of `Engine.state`. The header is JSON with the step, the settings (`trainer.run.Run.settings`) and the
-sha256 of the arrays, but without times and paths, so that equal runs write equal bytes. Files are written atomically.
+The arrays are those of `Engine.state`. The header is JSON with the format, the step, the settings (`trainer.run.Run.settings`)
+and the sha256 of the arrays, but without times and paths, so that equal runs write equal bytes. Files are written atomically.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +25,7 @@ from bertprep.untrusted import COUNT, LIST, OBJECT, SHA256_DIGITS, check_values,
 from bertprep.weights.hugging_face import Weights
 from bertprep.weights.safetensors import read_metadata, read_safetensors, write_safetensors
 from bertprep.weights.tensor_bundle import find_prefix
+from bertprep.work.format import FORMAT, check_format
 from trainer.tasks import task_of_checkpoint
 from trainer.tasks.task import Task
 
@@ -32,10 +33,11 @@ _NAME = "checkpoint-{:09d}.safetensors"
 _PATTERN = f"checkpoint-{'[0-9]' * 9}.safetensors"  # exact, so that a user's renamed copy is never resumed nor removed
 BEST = "checkpoint-best.safetensors"
 _METADATA = "bertprep"
-_HEADER = {
-    "step": COUNT, "skipped": COUNT, "evaluated": COUNT, "sha256": SHA256_DIGITS, "model": OBJECT, "interval": LIST,
-    "lengthened": LIST, "test": OBJECT, "examples": OBJECT,
+_ALWAYS = {
+    "step": COUNT, "skipped": COUNT, "evaluated": COUNT, "sha256": SHA256_DIGITS, "model": OBJECT, "schedule": OBJECT,
+    "examples": OBJECT,
 }  # fmt: skip
+_HEADER = {**_ALWAYS, "lengthened": LIST, "test": OBJECT}
 OPTIONS = {  # the option of each setting in a header, if their names differ
     "global_batch": "global batch (--batch-size, --accumulate, devices)", "precision": "--amp", "schedule.peak": "--lr",
     "schedule.power": "--schedule: power", "schedule.crossover": "--schedule: crossover",
@@ -58,7 +60,6 @@ class RunState:
     step: int = 0  # finished steps
     skipped: int = 0  # updates that fp16 has skipped
     evaluated: int = 0  # the step of the last evaluation
-    interval: list[float] = field(default_factory=list)  # sums since the last line of the log
 
 
 @dataclass(frozen=True)
@@ -97,8 +98,6 @@ def check_resumable(
         take += f" and start from the weights with --init {newest.parent}"
     if trained != task:
         raise UsageError(f"{newest}: was trained for {trained.describe()}, but the data are for {task.describe()}; {take}")
-    if "schedule" not in then:
-        raise UsageError(f"{newest}: was saved by an earlier version, and cannot be resumed; {take}")
     differences = list(_differences(then, now))
     if any(name.startswith("examples.") for name, _, _ in differences):  # other settings follow from these
         differences = [each for each in differences if each[0] not in _OF_EXAMPLES]
@@ -161,15 +160,14 @@ def read_best(folder: Path, run: RunState) -> Evaluated | None:
 
 
 def _write(path: Path, run: RunState, state: Weights, more: Mapping[str, Any]) -> Path:
-    interval = {"interval": run.interval} if any(run.interval) else {}
     counts = {"step": run.step, "skipped": run.skipped, "evaluated": run.evaluated, "sha256": _sha256(state)}
-    header = json.dumps({**run.settings, **counts, **interval, **more}, sort_keys=True)
+    header = json.dumps({"format": FORMAT, **run.settings, **counts, **more}, sort_keys=True)
     write_safetensors(path, state, {_METADATA: header})
     return path
 
 
 def read_header(path: Path) -> dict[str, Any]:
-    """Return the header of a checkpoint; raises `BertprepError` for any other file."""
+    """Return the header of a checkpoint; raises `BertprepError` for any other file, and for a format of another version."""
     try:
         text = read_metadata(path).get(_METADATA)
     except BertprepError as error:
@@ -177,7 +175,9 @@ def read_header(path: Path) -> dict[str, Any]:
     if text is None:
         raise BertprepError(f"{path}: is not a checkpoint of this trainer; give it as --init to start from its weights")
     try:
-        return dict(check_values(parse_json(text.encode()), _HEADER, needed=("step", "skipped", "sha256")))
+        header = check_values(parse_json(text.encode()), {})
+        check_format(path, header, "name another file, or another --out")
+        return dict(check_values(header, _HEADER, needed=tuple(_ALWAYS)))
     except ValueError as error:
         raise corrupt(path, f"its header is not as expected: {error}") from error
 
@@ -191,8 +191,8 @@ def read(path: Path) -> Checkpoint:
         raise corrupt(path, error) from error
     if _sha256(state) != header["sha256"]:
         raise corrupt(path, "its arrays do not have the sha256 of its header")
-    counts = {name: header[name] for name in ("step", "skipped", "evaluated", "interval") if name in header}
-    settings = {name: value for name, value in header.items() if name not in (*counts, "sha256", "test")}
+    counts = {name: header[name] for name in ("step", "skipped", "evaluated")}
+    settings = {name: value for name, value in header.items() if name not in (*counts, "format", "sha256", "test")}
     return Checkpoint(RunState(settings, **counts), state)
 
 

@@ -33,23 +33,47 @@ COMMANDS = {
 }
 """Help texts by command. A command named for a task trains a model; the others are modules, imported when used, with
 `add_arguments` and `run`."""
-_OF_RECORDS = "is fixed by the records; to change it, make records with bertprep create --seq or bertprep task --seq"
-FORMER = {
-    "--train-batch-size": "is --batch-size here: the sequences per device in a micro-batch",
-    "--learning-rate": "is --lr here",
-    "--num-train-steps": "is --steps here",
-    "--num-train-epochs": "is --epochs here",
-    "--num-warmup-steps": "is --warmup-steps here",
-    "--save-checkpoints-steps": "is --save-every here",
-    "--init-checkpoint": "is --init here",
+_OF_RECORDS = "is that of the records, which bertprep create or bertprep task has set"
+HINTS = {
+    # Google's run_pretraining.py
     "--bert-config-file": "is --model here",
     "--input-file": "is --data here: a folder of records",
     "--output-dir": "is --out here",
-    "--seq": _OF_RECORDS,
+    "--init-checkpoint": "is --init here",
     "--max-seq-length": _OF_RECORDS,
-    "--phases": "was removed: train each phase in a run of its own, which starts from the previous one with --init OUT",
+    "--max-predictions-per-seq": _OF_RECORDS,
+    "--do-train": "is a command here: pretrain, squad, glue or ner",
+    "--do-eval": "is the command evaluate here; a run evaluates its model by itself",
+    "--train-batch-size": "is --batch-size here: the sequences per device in a micro-batch",
+    "--eval-batch-size": "is --batch-size here",
+    "--learning-rate": "is --lr here",
+    "--num-train-steps": "is --steps here",
+    "--num-warmup-steps": "is --warmup-steps here",
+    "--save-checkpoints-steps": "is --save-every here",
+    "--max-eval-steps": "is --eval-sequences here, which counts sequences",
+    "--iterations-per-loop": "has no counterpart: leave it out",
+    "--use-tpu": "has no counterpart: leave it out",
+    # Google's run_squad.py and run_classifier.py
+    "--train-file": "is --data here: a folder of records, made by bertprep task squad",
+    "--data-dir": "is --data here: a folder of records, made by bertprep task glue",
+    "--task-name": "is --name here",
+    "--version-2-with-negative": "is --version 2.0 here; the default is 1.1",
+    "--do-predict": "is the command evaluate here",
+    "--num-train-epochs": "is --epochs here",
+    "--warmup-proportion": "is --warmup here",
+    "--doc-stride": _OF_RECORDS,
+    "--max-query-length": _OF_RECORDS,
+    "--do-lower-case": _OF_RECORDS,
+    # NVIDIA's run_pretraining.py
+    "--input-files-dir": "is --data here: a folder of records",
+    "--eval-files-dir": "is --data here, whose test split is found in the same folder",
+    "--optimizer-type": "is --optimizer here",
+    "--num-accumulation-steps": "is --accumulate here",
+    "--display-loss-steps": "is --log-every here",
+    "--use-xla": "is --xla here",
+    "--horovod": "is --devices here, and --hosts for several machines",
 }
-"""Options of Google's run_pretraining.py and run_squad.py and of earlier versions, with the words of the error for each."""
+"""What replaces an option of another program's script. A command shows only hints at options that it has."""
 _OF_EPOCHS = ("eval_every", "eval_sequences", "keep_best")
 """Options that fine-tuning lacks: it evaluates on the whole dev set after each epoch, and keeps the best checkpoint."""
 
@@ -102,7 +126,7 @@ def start(options: RunOptions, settings: EngineSettings, optimizer: OptimizerSet
 def make_parser(command: str, program: str = PROGRAM) -> Parser:
     """Return a parser for all commands that has the options of one of them."""
     description = "Train BERT on record files of any format. Options without a command are those of pretrain."
-    return cli.make_parser(program, description, COMMANDS, command, partial(_add_options, command), FORMER)
+    return cli.make_parser(program, description, COMMANDS, command, partial(_add_options, command), HINTS)
 
 
 def _add_options(command: str, parser: Parser) -> None:

@@ -40,7 +40,7 @@ from trainer.tasks.task import Task
 from trainer.token_records import DEFAULT_MASK_AS, TokenRecords
 
 _OF_SENTENCES = {each.name for each in fields(InstanceSettings)} - {"masked_lm_prob", "whole_word", "seed"}
-_OF_DOCUMENTS = {"mask_as", "packed", "temperature", "min_document_tokens", "max_document_tokens"}
+_OF_DOCUMENTS = {"mask_as", "packed", "temperature"}
 """The settings that apply only to token shards of sentences, and those that apply only to token shards of documents."""
 _NUMBER = re.compile(r"\d+(\.\d*)?|\.\d+")
 _PREFERRED = RecordFormat.OFRECORD, RecordFormat.TFRECORD, RecordFormat.ARROW, RecordFormat.PARQUET, None
@@ -65,10 +65,6 @@ class ExampleSettings(InstanceSettings):
         None, "made with --tokenizer: weight each folder of --data by its number of tokens to this power (default: 1)",
         least=0, most=1,
     )  # fmt: skip
-    min_document_tokens: int | None = option(
-        None, "made with --tokenizer: leave shorter documents out (default: none)", least=1
-    )
-    max_document_tokens: int | None = option(None, "made with --tokenizer: leave longer documents out (default: none)", least=1)
     repeat_epochs: bool = option(False, "make the same examples in every epoch, as records are (default: re-sample them)")
 
     def __post_init__(self) -> None:
@@ -229,7 +225,6 @@ def _open_documents(options: PretrainOptions, examples: ExampleSettings, folder:
     return partial(
         TokenRecords, seq=options.seq or DEFAULT_SEQ, masked_lm_prob=examples.masked_lm_prob, mask_as=examples.mask_as,
         whole_word=examples.whole_word, packed=examples.packed, seed=examples.seed, temperature=examples.temperature,
-        min_document_tokens=examples.min_document_tokens, max_document_tokens=examples.max_document_tokens,
     )  # fmt: skip
 
 

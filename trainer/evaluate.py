@@ -157,7 +157,7 @@ def _open_tokens(options: EvaluateOptions, folder: Path, file: Path, opened: Exi
             "checkpoint; name one, or records"
         )
     header = read_header(file)
-    settings, manifest = dict(header.get("examples", {})), find_training_tokens(folder).manifest
+    settings, manifest = dict(header["examples"]), find_training_tokens(folder).manifest
     if ("packed" in settings) != bool(manifest and manifest.tokenizer):
         settings = {}  # documents or sentences where the run had the other; comparing vocabularies reports that next
     settings["seed"] = settings.pop("data_seed", ExampleSettings.seed)

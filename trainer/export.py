@@ -58,7 +58,7 @@ def export_model(source: Path, target: Path, to: str = TRANSFORMERS) -> None:
     if not is_checkpoint(file):
         raise UsageError(f"{file}: is not a checkpoint of this trainer; name one, or the folder of a run")
     saved, state = checkpoint.read(file)
-    config, task = ModelConfig.from_settings(saved.settings.get("model", {})), task_of_checkpoint(saved.settings)
+    config, task = ModelConfig.from_settings(saved.settings["model"]), task_of_checkpoint(saved.settings)
     shapes, is_cased = task.variable_shapes(config), saved.settings.get("cased")
     google_names.check_variables(file, {name: value.shape for name, value in state.items()}, shapes)
     weights = {name: state[name] for name in shapes}
@@ -103,19 +103,17 @@ def export_model(source: Path, target: Path, to: str = TRANSFORMERS) -> None:
 
 
 def _read_tokenizer(path: Path) -> tuple[bytes, dict[str, Any], dict[str, int]]:
-    """Return a tokenizer.json that adds special tokens like the rows, its tokenizer_config.json, and its padding id."""
+    """Return a tokenizer.json that adds special tokens like the rows, its settings for transformers, and its padding id."""
     from bertprep.instances.document_tokenizer import DocumentTokenizer
 
     tokenizer = DocumentTokenizer(path, path.parent.name)
-    names = {f"{name}_token": token for name, token in tokenizer.special_tokens.items()}
     padding = {} if tokenizer.info.pad is None else {"pad_token_id": tokenizer.info.pad}
-    content = tokenizer.with_template()
-    if content != path.read_bytes():
-        added = " and ".join(names[name] for name in ("cls_token", "sep_token") if name in names)
+    if tokenizer.content != path.read_bytes():
+        added = " and ".join(token for name, token in tokenizer.special_tokens.items() if name in ("cls", "sep"))
         print_message(
             f"{path.name}: got a template that puts {added} around a text, as in the rows; {path} has no such template"
         )
-    return content, {"tokenizer_class": "PreTrainedTokenizerFast", **names}, padding
+    return tokenizer.content, tokenizer.settings, padding
 
 
 def _read_vocabulary(path: Path, config: ModelConfig) -> bytes:

@@ -2,14 +2,10 @@
 
     OUT/log.jsonl                         {"kind": ..., "step": steps finished, ...}, one entry per line
     OUT/log-1.jsonl                       bad records that process 1 has skipped
-    OUT/tensorboard/events.out.tfevents.* the same numbers, as training/NAME and test/NAME
+    OUT/tensorboard/events.out.tfevents.* the same numbers, as training/NAME and test/NAME, if tensorboard is installed
     OUT/loss.png                          redrawn after each evaluation and at the end
 
 docs/reference/trainer.md lists the kinds of entries. A resumed run first removes the entries of the steps that it repeats.
-
-An events file consists of TFRecord frames. Each contains an Event, a protobuf message with the fields 1 double wall_time, 2
-int64 step, 3 string file_version, 5 Summary (1 repeated Value: 1 string tag, 2 float simple_value), 7 SessionLog (1 status: 1
-is START, which makes TensorBoard discard later steps of earlier files).
 """
 
 from __future__ import annotations
@@ -37,7 +33,6 @@ from bertprep.progress import Progress, print_message
 from bertprep.records.records import BadRecordError
 from bertprep.terminal import duration
 from bertprep.work.layout import TEST
-from trainer.event_messages import fixed, integer, message
 from trainer.metrics import describe_metrics
 from trainer.plot import draw_losses, read_log
 from trainer.tasks.task import Task
@@ -62,6 +57,7 @@ class RunLog:
         self._folder = out  # the folder in which the files are written
         self._opened = ExitStack()
         self._file: BinaryIO | None = None
+        self._events: EventFile | None = None
         self._can_draw = True
         self.known_bad: set[str] = set()  # the messages of the bad records that this process has skipped so far
         self.has_evaluation = False  # whether the log has an evaluation at `first_step`
@@ -84,7 +80,8 @@ class RunLog:
         self.has_evaluation = any(entry["kind"] == "evaluation" and entry["step"] == self._first_step for entry in kept)
         self._has_new_losses = any(entry["kind"] in ("train", "evaluation") for entry in kept)
         self._open_file(opened)
-        self._events = opened.enter_context(closing(EventFile(self._folder / EVENTS, first_step=self._first_step)))
+        with suppress(ImportError):
+            self._events = opened.enter_context(closing(EventFile(self._folder / EVENTS, first_step=self._first_step)))
         opened.callback(self._finish)
         self._bar = opened.enter_context(Progress("train", self._steps, "steps", enabled=sys.stderr.isatty()))
         self._bar.advance(self._first_step)
@@ -127,7 +124,8 @@ class RunLog:
         if self._is_shown:
             self._append(kind, entry)
             self._has_new_losses = True
-            self._events.write(entry["step"], {f"{group}/{name}": value for name, value in entry.items() if name != "step"})
+            if self._events:
+                self._events.write(entry["step"], {f"{group}/{name}": value for name, value in entry.items() if name != "step"})
             print_message(line)
 
     def _append(self, kind: str, entry: Entry) -> None:
@@ -139,7 +137,7 @@ class RunLog:
             return
         paths = [self._folder / self._name]
         if self._is_shown:
-            paths += [self._events.path, self._folder / PICTURE]
+            paths += [self._folder / PICTURE, *([self._events.path] if self._events else [])]
         for path in paths:
             if path.is_file():
                 with atomic_file(self._out / path.relative_to(self._folder), replace=True) as file:
@@ -208,9 +206,16 @@ def truncate_log(path: Path, step: int) -> list[dict[str, Any]]:
 
 
 class EventFile:
-    """A new events file for a run that has finished `first_step` steps; each entry is flushed."""
+    """A new file of TensorBoard's events for a run that has finished `first_step` steps; each entry is written at once.
+
+    Raises `ImportError` if the package tensorboard is not installed. Its messages are written here, because its own writer
+    imports TensorFlow into the process of any engine.
+    """
 
     def __init__(self, folder: Path, *, first_step: int) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event
+
+        self._event = Event
         # TensorBoard reads files in the order of their names
         self.path = folder / f"events.out.tfevents.{time.time_ns()}.{socket.gethostname()}.{os.getpid()}"
         try:
@@ -218,15 +223,15 @@ class EventFile:
             self._file = self.path.open("xb", buffering=0)
         except OSError as error:
             raise explain_write_error(folder, error) from error
-        self._append(message(3, b"brain.Event:2"))
-        self._append(integer(2, first_step + 1) + message(7, integer(1, 1)))
+        self._append(file_version="brain.Event:2")
+        # START makes TensorBoard discard the steps from this one on that earlier files have
+        self._append(step=first_step + 1, session_log={"status": "START"})
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
-        values = (message(1, message(1, tag.encode()) + fixed(2, struct.pack("<f", value))) for tag, value in scalars.items())
-        self._append(integer(2, step) + message(5, b"".join(values)))
+        self._append(step=step, summary={"value": [{"tag": tag, "simple_value": value} for tag, value in scalars.items()]})
 
-    def _append(self, fields: bytes) -> None:
-        append(self._file, frame(fixed(1, struct.pack("<d", time.time())) + fields))
+    def _append(self, **fields: Any) -> None:
+        append(self._file, frame(self._event(wall_time=time.time(), **fields).SerializeToString()))
 
     def close(self) -> None:
         self._file.close()

@@ -1,7 +1,7 @@
 """Train from the first step to the last, on any framework and for any task.
 
     for each step             read its batch, compute its learning rate, run one step of the engine
-        every log_every       log the means over the steps since the last line
+        every log_every       log the means over the steps since the last line, or since the run was resumed
         every save_every      save a checkpoint, also after the last step and before an early end
         every eval_every      save a checkpoint, then evaluate on the test split, also after the last step
     NaN or overflow           fp16 skips the update; other precisions end the run and name the first record of the batch
@@ -154,26 +154,16 @@ def _explain_fault(run: Run, state: RunState, fault: BertprepError) -> BertprepE
 
 @dataclass
 class _Interval:
-    """Sums over the steps since the last line of the log."""
+    """Sums over the steps since the last line of the log, or since the run was started or resumed."""
 
     sums: Sums
     gradient_norm: float = 0.0
     steps: int = 0
 
-    @classmethod
-    def from_numbers(cls, numbers: Sequence[float]) -> _Interval:
-        """Return the interval that was saved as `numbers`."""
-        *sums, gradient_norm, steps = numbers
-        return cls(np.reshape(np.array(sums, np.float64), (-1, 3)), gradient_norm, round(steps))
-
     def add(self, result: StepResult) -> None:
         self.sums = self.sums + result.sums
         self.gradient_norm += result.gradient_norm
         self.steps += 1
-
-    def numbers(self) -> list[float]:
-        """Return the interval as the list of numbers that a checkpoint stores."""
-        return [*self.sums.ravel().tolist(), self.gradient_norm, float(self.steps)]
 
 
 class _BadRecords:
@@ -213,12 +203,9 @@ class _Loop:
         records, task = run.data.records, run.task
         self.batch = GlobalBatch(run.global_batch, engine.data_world_size, engine.data_rank)
         self.batches = TrainingBatches(
-            records, self.batch, seed=run.options.seed, shuffle_shards=run.shuffle_shards, packed_into=run.packed_into,
-            trims=run.options.trim,
-        )  # fmt: skip
+            records, self.batch, seed=run.options.seed, shuffle_shards=run.shuffle_shards, packed_into=run.packed_into
+        )
         self.interval = self.new_interval()
-        if state.interval:
-            self.interval = _Interval.from_numbers(state.interval)
         self.bad_records = _BadRecords(log.known_bad, most=run.options.skip_bad_records)
         self.first = self.saved = state.step
         test = run.data.test
@@ -416,7 +403,6 @@ class _Loop:
 
     def save(self) -> None:
         self.saved = self.state.step
-        self.state.interval = self.interval.numbers()
         arrays = self.engine.state()
         self.log.keep()
         if self.engine.is_first:

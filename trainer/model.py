@@ -32,7 +32,6 @@ class Operations:
     """The operations of a framework from which model, losses and optimizer are composed. They work along the last axis."""
 
     has_fused_attention = False
-    fuses_packed_rows = False  # whether fused attention also supports the masks of packed rows
     cast: Operation  # x, name of a dtype
     reshape: Operation  # x, shape
     permute: Operation  # x, axes
@@ -41,7 +40,6 @@ class Operations:
     is_finite: Operation
     is_not_zero: Operation  # of a number; the result is a condition of `where`
     sqrt: Operation
-    sign: Operation
     expm1: Operation
     tanh: Operation
     gelu: Operation  # exact, by the error function
@@ -147,8 +145,7 @@ class Bert:
         ops, config = self.ops, self.config
         dropout_rate = config.attention_probs_dropout_prob
         is_dropped = self.key is not None and dropout_rate > 0
-        takes_mask = ops.fuses_packed_rows or "sequence_ids" not in self.batch
-        if ops.has_fused_attention and takes_mask and not is_dropped:
+        if ops.has_fused_attention and not is_dropped:
             context = ops.fused_attention(*[self.split_heads(x) for x in (query, key, value)], self.masked_out())
         else:
             scaled = query * (1 / math.sqrt(config.head_size))

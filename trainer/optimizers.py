@@ -1,14 +1,12 @@
-"""Update variables by Adam as in Google's and NVIDIA's BERT, NVIDIA's LAMB, or Lion; and compute learning rates.
+"""Update variables by Adam as in Google's and NVIDIA's BERT, or by NVIDIA's LAMB; and compute learning rates.
 
-All three are written once for all frameworks. They first scale the gradients of the global batch down to a maximum norm, and
+Both are written once for all frameworks. They first scale the gradients of the global batch down to a maximum norm, and
 add weight decay except to biases and LayerNorm.
 
     Adam    divides the first moment by the root of the second, plus epsilon. It has no bias correction, so its first steps are
             about three times as long. `bias_correction` makes it AdamW.
     LAMB    is Adam with bias correction, times a trust ratio |variable| / |update| without bounds, which also applies to biases
             and LayerNorm.
-    Lion    uses the sign of a mean of stored mean and gradient, in which the gradient has weight 1 - beta1; the stored mean
-            then moves towards the gradient by 1 - beta2 (Chen et al. 2023).
 
 The learning rate rises linearly in `warmup_steps` updates, and decays by (1 - update / steps) ** power. The decay counts all
 updates, so the learning rate drops where warmup ends. NVIDIA's Adam starts the decay higher so that the two meet ("crossover").
@@ -45,7 +43,7 @@ def clip_factor(ops: Operations, norm: Array, clip_norm: float) -> Array:
     return clip_norm / ops.maximum(norm, clip_norm) * is_not_zero
 
 
-class _Update:
+class Update:
     """The numbers that all variables share in an update.
 
     Without gradients (a factor of 0) the learning rate becomes 0, and moments keep their values. Choosing between numbers costs
@@ -56,42 +54,37 @@ class _Update:
         self.ops, self.settings, self.factor = ops, settings, factor
         self._has_gradients = ops.is_not_zero(factor)
         self._count = state["updates"] + 1
-        self.learning_rate = self._unless_empty(learning_rate, 0.0)
-        self.counted = state["updates"] + self._unless_empty(1.0, 0.0)
+        self.learning_rate = self.unless_empty(learning_rate, 0.0)
+        self.counted = state["updates"] + self.unless_empty(1.0, 0.0)
 
     def mean(self, before: Array, gradient: Array, decay: float) -> Array:
         """Return the running mean of the gradients after adding `gradient` times `factor`."""
-        added = self._unless_empty(1 - decay, 0.0) * self.factor
-        return self._unless_empty(decay, 1.0) * before + gradient * added
+        added = self.unless_empty(1 - decay, 0.0) * self.factor
+        return self.unless_empty(decay, 1.0) * before + gradient * added
 
     def mean_square(self, before: Array, gradient: Array, decay: float) -> Array:
-        root = gradient * (self._unless_empty(math.sqrt(1 - decay), 0.0) * self.factor)
-        return self._unless_empty(decay, 1.0) * before + root * root
+        root = gradient * (self.unless_empty(math.sqrt(1 - decay), 0.0) * self.factor)
+        return self.unless_empty(decay, 1.0) * before + root * root
 
     def correction(self, decay: float) -> Any:
         """Return 1 - decay ** count, the factor by which a mean that starts at 0 is too small."""
         return -self.ops.expm1(self._count * math.log(decay))  # 1 - x would lose five digits in the first updates
 
-    def _unless_empty(self, value: Any, otherwise: float) -> Any:
+    def unless_empty(self, value: Any, otherwise: float) -> Any:
+        """Return the value, or `otherwise` if there are no gradients."""
         return self.ops.where(self._has_gradients, value, otherwise)
 
 
-def _adam(update: _Update, gradient: Array, m: Array, v: Array) -> tuple[Array, tuple[Array, ...]]:
+def _adam(update: Update, gradient: Array, m: Array, v: Array) -> tuple[Array, tuple[Array, ...]]:
     settings, epsilon = update.settings, update.settings.epsilon
     m = update.mean(m, gradient, settings.beta_1)
-    v = update.mean_square(v, gradient, settings.second_decay)
+    v = update.mean_square(v, gradient, settings.beta_2)
     root = update.ops.sqrt(v)
     if settings.name == "lamb" or settings.bias_correction:
         # Scaling the root and epsilon corrects both means at once
         of_mean = update.correction(settings.beta_1)
-        root, epsilon = root * (of_mean / update.correction(settings.second_decay) ** 0.5), epsilon * of_mean
+        root, epsilon = root * (of_mean / update.correction(settings.beta_2) ** 0.5), epsilon * of_mean
     return m / (root + epsilon), (m, v)
-
-
-def _lion(update: _Update, gradient: Array, m: Array) -> tuple[Array, tuple[Array, ...]]:
-    settings = update.settings
-    direction = update.ops.sign(update.mean(m, gradient, settings.beta_1))
-    return direction, (update.mean(m, gradient, settings.second_decay),)
 
 
 class _Optimizer(NamedTuple):
@@ -103,7 +96,6 @@ class _Optimizer(NamedTuple):
 _OPTIMIZERS = {
     "adam": _Optimizer(("adam_m", "adam_v"), _adam),
     "lamb": _Optimizer(("adam_m", "adam_v"), _adam, has_trust_ratio=True),
-    "lion": _Optimizer(("lion_m",), _lion),
 }
 
 
@@ -115,7 +107,7 @@ def updates(
     Gradients are multiplied by `factor`, for clipping and the loss scale. If it is 0, as for a batch without targets, no value
     changes. In fp16 the loss scale is yielded too, and an overflow (NaN) changes nothing else.
     """
-    changes = _changes(_Update(ops, settings, state, factor, learning_rate), state, gradients)
+    changes = _changes(Update(ops, settings, state, factor, learning_rate), state, gradients)
     if ops.precision != "fp16":
         yield from changes
         return
@@ -125,7 +117,7 @@ def updates(
     yield from next_loss_scale(ops, state["loss_scale"], state["good_steps"], is_finite).items()
 
 
-def _changes(update: _Update, state: Arrays, gradients: Arrays) -> Iterator[tuple[str, Array]]:
+def _changes(update: Update, state: Arrays, gradients: Arrays) -> Iterator[tuple[str, Array]]:
     settings, optimizer = update.settings, _OPTIMIZERS[update.settings.name]
     for name, gradient in gradients.items():
         variable, kept = state[name], slots(settings, name)

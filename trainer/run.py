@@ -11,7 +11,7 @@ import math
 import os
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import MISSING, asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -48,9 +48,6 @@ FEW_STEPS = 50
 """A plan of fine-tuning with fewer steps says what to do if the scores stay low."""
 GUESSED_FROM = 10_000
 """The number of training records whose label frequencies give the loss of guessing by frequency."""
-
-_SECTIONS = {"model": ModelConfig, "optimizer": OptimizerSettings, "schedule": Schedule, "examples": ExampleSettings}
-"""The sections of a checkpoint's header, each with the dataclass that defines its settings and their defaults."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +94,7 @@ class Run:
         epochs = options.epochs or options.default_epochs
         steps = options.steps or max(1, int(len(self.data.records) / self.global_batch * epochs))
         warmup_steps = int(steps * options.warmup) if options.warmup_steps is None else options.warmup_steps
-        peak = options.learning_rate or OPTIMIZERS[optimizer].learning_rate
+        peak = options.learning_rate or OPTIMIZERS[optimizer]
         if options.schedule == "nvidia" or (options.schedule is None and optimizer == "lamb"):
             return Schedule.nvidia(optimizer, peak=peak, steps=steps, warmup_steps=warmup_steps)
         return Schedule(peak=peak, steps=steps, warmup_steps=warmup_steps)
@@ -152,7 +149,6 @@ class Run:
             **self._plan_of_mixture(),
             "global batch": f"{self.global_batch:,} sequences: {factors}",
             **self._plan_of_packing(),
-            **self._plan_of_trimming(),
             "steps": f"{steps:,}; epochs: {steps * self.global_batch / records:.3g}{self._advice_on_few_steps()}",
             "learning rate": f"{self.schedule.peak:g} after {warmup} of warmup",
             "optimizer": self.optimizer.describe(),
@@ -189,21 +185,6 @@ class Run:
         padding = f"padding {1 - tokens / unpacked:.0%} -> {1 - tokens / is_token.size:.0%}"
         fewer = f"{unpacked / is_token.size:.1f} times fewer rows"
         return {"packing": f"{len(is_token):,} rows in the first step; {padding}: {fewer}"}
-
-    def _plan_of_trimming(self) -> dict[str, str]:
-        """Return the plan's line on the padding that trimming saves, measured on the first window of steps."""
-        if not self.options.trim:
-            return {}
-        settings: dict[str, Any] = {"seed": self.options.seed, "shuffle_shards": self.shuffle_shards}
-        batches = TrainingBatches(self.data.records, GlobalBatch(self.global_batch), trims=True, **settings)
-        steps = range(min(batches.steps_of_window, self.schedule.steps))
-        is_token = [batches.read(step).arrays["input_mask"] != 0 for step in steps]
-        computed, tokens = sum(mask.size for mask in is_token), sum(int(mask.sum()) for mask in is_token)
-        untrimmed = len(steps) * self.global_batch * self.data.records.seq
-        padding = f"padding {1 - tokens / untrimmed:.0%} -> {1 - tokens / computed:.0%}"
-        return {
-            "trimming": f"in the first {counted(len(steps), 'step')} {padding}: {untrimmed / computed:.1f} times fewer tokens"
-        }
 
     def guessed_losses(self) -> dict[str, float]:
         """Return the loss of guessing each masked token by its frequency, for pretraining records only.
@@ -243,10 +224,10 @@ class Run:
             examples["data_seed"] = examples.pop("seed")
         return {
             "model": asdict(self.model), "schedule": asdict(self.schedule),
-            "optimizer": {**asdict(self.optimizer), "beta_2": self.optimizer.second_decay},
+            "optimizer": asdict(self.optimizer),
             "seq": records.seq, "pred": records.pred, "examples": examples, "records": len(records),
             "data": self._data_sha256(), "shuffle_shards": self.shuffle_shards, "global_batch": self.global_batch,
-            "trim": self.options.trim, "precision": precision, "seed": self.options.seed, "cased": data.cased,
+            "precision": precision, "seed": self.options.seed, "cased": data.cased,
             "vocabulary_sha256": data.vocabulary_sha256, **self.task.metadata(),
         }  # fmt: skip
 
@@ -269,7 +250,7 @@ class Run:
 
     def settings_resumed_from(self, newest: Path, *, precision: str | None) -> dict[str, Any]:
         """Return the settings of this run as it resumes from a checkpoint; raises `UsageError` where the saved ones differ."""
-        saved, settings = with_defaults(checkpoint.read_header(newest)), self.settings(precision=precision)
+        saved, settings = checkpoint.read_header(newest), self.settings(precision=precision)
         return checkpoint.check_resumable(
             newest, saved, settings, lengthen=self.options.lengthen, options={**checkpoint.OPTIONS, **self._names_of_steps()}
         )
@@ -304,21 +285,6 @@ class Run:
         check_output(self.out / PICTURE, is_of_run, "--out")
 
 
-def with_defaults(header: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a checkpoint's header, with defaults for settings that the version which wrote it did not have."""
-    filled = {"examples": {"on_the_fly": False}, "trim": False, **header}
-    for section, settings in _SECTIONS.items():
-        if section not in header:
-            continue
-        defaults = {each.name: each.default for each in fields(settings) if each.default is not MISSING}
-        if section == "examples":
-            if not header[section].get("on_the_fly"):  # records on disk have no such settings
-                continue
-            defaults["data_seed"] = defaults.pop("seed")
-        filled[section] = {**json.loads(json.dumps(defaults)), **header[section]}  # JSON makes tuples lists, as in the header
-    return filled
-
-
 def prepare(
     options: RunOptions, settings: EngineSettings, optimizer: OptimizerSettings, examples: ExampleSettings, opened: ExitStack
 ) -> tuple[Run, Engine] | None:
@@ -332,10 +298,8 @@ def prepare(
     packs = isinstance(options, PretrainOptions) and options.pack
     if packs and data.is_packed:
         raise UsageError(f"--pack: the rows of {data.folders[0]} are packed already; leave it out")
-    if options.trim:
-        _check_trimming(data, packs=packs)
     settings, why_engine = choose_engine(settings, packed=packs or data.is_packed)
-    check_engine(settings, packed=packs or data.is_packed, trimmed=options.trim)
+    check_engine(settings, packed=packs or data.is_packed)
     engine: Engine | None = None
     devices, has_accelerator = known_devices(settings)
     if devices is None or (has_accelerator is None and init is None and options.model is None):
@@ -360,19 +324,6 @@ def prepare(
     take_saved_precision(run, settings, engine)
     _show_devices(engine)
     return run, engine
-
-
-def _check_trimming(data: Data, *, packs: bool) -> None:
-    """Raise `UsageError` if trimming is impossible or useless."""
-    if packs:
-        raise UsageError("--trim: cannot be combined with --pack, which leaves little padding; leave --trim out")
-    if data.is_packed:
-        raise UsageError(f"--trim: the rows of {data.folders[0]} are packed, and have little padding; leave it out")
-    if data.task.has_loss_of_padding:
-        raise UsageError(
-            f"--trim: would change the loss of {data.task.describe()}, whose softmax includes the padding of a window; "
-            "leave it out"
-        )
 
 
 def _choose_model(options: RunOptions, data: Data, init: Path | None, *, has_accelerator: bool) -> tuple[str, ModelConfig]:
@@ -439,7 +390,7 @@ def is_finished(run: Run, settings: EngineSettings) -> bool:
     header = checkpoint.read_header(newest)
     precision = None if settings.amp == AUTO else settings.amp  # with auto it is not known yet
     run.settings_resumed_from(newest, precision=precision)
-    if not run.is_finished(header["step"], header.get("evaluated", 0)):
+    if not run.is_finished(header["step"], header["evaluated"]):
         return False
     checkpoint.read(newest)  # verifies the checksum even when nothing is left to do
     return True

@@ -17,8 +17,8 @@ from bertprep.options import Settings, command_line, option
 from bertprep.tokens.live import DEFAULT_GROUP
 from trainer.model_config import PRESETS
 
-ENGINES = ("tensorflow", "jax", "oneflow", "torch")
-_OTHER_NAMES = {"pytorch": "torch", "tf": "tensorflow", "flax": "jax"}
+ENGINES = ("tensorflow", "torch", "oneflow")
+_OTHER_NAMES = {"pytorch": "torch", "tf": "tensorflow"}
 """Common names of engines, and the names that are used here."""
 AUTO = "auto"
 PRECISIONS = ("off", "fp16", "bf16")
@@ -26,19 +26,8 @@ SWITCHES = ("on", "off")
 STRATEGIES = ("intra_first", "inter_first")
 
 
-class OptimizerDefaults(NamedTuple):
-    """Options whose default depends on the optimizer."""
-
-    learning_rate: float
-    beta_2: float
-
-
-OPTIMIZERS = {
-    "adam": OptimizerDefaults(1e-4, 0.999),
-    "lamb": OptimizerDefaults(2e-3, 0.999),
-    "lion": OptimizerDefaults(3e-5, 0.99),
-}
-"""The optimizers by name; their formulas are in `trainer.optimizers`."""
+OPTIMIZERS = {"adam": 1e-4, "lamb": 2e-3}
+"""The optimizers by name, with their default learning rates; their formulas are in `trainer.optimizers`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +36,7 @@ class EngineSettings(Settings):
 
     engine: str = option(
         AUTO,
-        "framework (default: the one installed; if several are, jax with a GPU or TPU, else tensorflow)",
+        "framework (default: the one installed; if several are, torch with a GPU, else tensorflow)",
         choices=(AUTO, *ENGINES),
     )
     devices: int | None = option(
@@ -103,17 +92,9 @@ class OptimizerSettings(Settings):
     )
     weight_decay: float = option(0.01, "decoupled weight decay of all variables except biases and LayerNorm", least=0)
     beta_1: float = option(0.9, "decay of the running mean of the gradients", name="--beta1", above=0, below=1)
-    beta_2: float | None = option(
-        None, "decay of the running mean of squared gradients (default: 0.999); with lion, of the stored mean (default: 0.99)",
-        name="--beta2", above=0, below=1,
-    )  # fmt: skip
+    beta_2: float = option(0.999, "decay of the running mean of squared gradients", name="--beta2", above=0, below=1)
     epsilon: float = option(1e-6, "added to the root of the mean of squares, which divides the mean of the gradients", above=0)
     clip_norm: float = option(1.0, "maximum norm of a global batch's gradients; larger ones are scaled down to it", above=0)
-
-    @property
-    def second_decay(self) -> float:
-        """`beta_2`, or the optimizer's default."""
-        return OPTIMIZERS[self.name].beta_2 if self.beta_2 is None else self.beta_2
 
     def describe(self) -> str:
         """Return the optimizer's name, and the options that differ from their defaults, as on the command line."""
@@ -172,7 +153,7 @@ class RunOptions(Settings):
         1, "micro-batches in a step", name="--accumulate", also=("--grad-acc-steps",), least=1, most=MAX_BATCH
     )
     learning_rate: float | None = option(
-        None, "peak learning rate, for a global batch of any size (default: 1e-4 with adam, 2e-3 with lamb, 3e-5 with lion)",
+        None, "peak learning rate, for a global batch of any size (default: 1e-4 with adam, 2e-3 with lamb)",
         name="--lr", above=0,
     )  # fmt: skip
     warmup_steps: int | None = option(None, "number of warmup steps (default: the fraction of --warmup)", least=0)
@@ -182,9 +163,6 @@ class RunOptions(Settings):
     )
     shuffle_shards: int | None = option(
         None, f"shards whose records are shuffled together (default: all; for token shards {DEFAULT_GROUP})", least=1
-    )
-    trim: bool = option(
-        False, "put rows of similar length in a batch, and cut them to the longest (default: rows keep their full length)"
     )
     seed: int = option(12345, "random seed of the initial weights, dropout, and the order of the records", least=0)
     log_every: int | None = option(

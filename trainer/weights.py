@@ -111,7 +111,7 @@ def model_of(file: Path) -> ModelConfig:
     A checkpoint that was trained without dropout gets BERT's dropout rates.
     """
     if is_checkpoint(file):
-        model = ModelConfig.from_settings(checkpoint.read_header(file).get("model", {}))
+        model = ModelConfig.from_settings(checkpoint.read_header(file)["model"])
         if model != model.without_dropout():
             return model
         return replace(model, hidden_dropout_prob=_DROPOUT, attention_probs_dropout_prob=_DROPOUT)

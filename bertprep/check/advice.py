@@ -58,11 +58,13 @@ ADVICE = {
     "record-order": "shuffle the records, or let the trainer shuffle all of them, not only a buffer",
     "short-share": "check that the tool that made the records fills them up to seq",
     "few-predictions": "choose a larger --pred, or a smaller --masked-lm-prob",
+    "cut-off": "make longer records, or make the text shards again with bertprep shard, which divides long sentences",
     "padding-share": "choose a smaller --seq, or longer documents; python -m trainer --pack computes less of the padding",
-    "unknown-tokens": "remove these files and make them again: with a --vocab of the text's language, "
-    "or train one on this text with bertprep vocab",
+    "unknown-tokens": "remove these files and make them again: put spaces between words of more than 200 characters, name a "
+    "--vocab of the text's language, or train one, or a larger one, on this text with bertprep vocab",
     "split-words": "remove these files and make them again: with a larger vocabulary, or one of the text's language, "
-    "or train one on this text with bertprep vocab",
+    "or train one, or a larger one, on this text with bertprep vocab",
+    "letters-lost": "remove these files and make them again with --cased and a cased vocabulary",
     "vocabulary-case": "make the records again with a vocabulary whose case agrees with --cased",
     "short-documents": "if each file is one document, run bertprep shard again with --one-document-per-file "
     "and another --corpus; else join documents that are parts of one text",
@@ -141,9 +143,11 @@ MEANINGS = {
     "record-order": "Neighbouring records are alike. A trainer that shuffles little gets batches of one text.",
     "short-share": "More or fewer records are short than the settings explain.",
     "few-predictions": "The limit on predictions leaves many tokens unmasked, so a step of training teaches less.",
+    "cut-off": "Sentences are longer than a record, and no record has their rest, so a model never sees that text.",
     "padding-share": "A model computes padding as it does text, so much of the training time is wasted.",
     "unknown-tokens": "Every [UNK] is a word that the model cannot see. The vocabulary does not fit the text.",
     "split-words": "The vocabulary lacks most words and splits them into many pieces, from which a model learns less.",
+    "letters-lost": "Lower-casing also removed accents, vowel signs or other marks, so different words became the same.",
     "vocabulary-case": "Words with capitals become [UNK], or tokens with capitals are never used.",
     "short-documents": "Documents are so short that most records have few tokens, and random second segments.",
     "duplicate-records": "The same records occur again more often than by chance. The model sees them more often than others.",

@@ -41,7 +41,7 @@ class TokenCounts(Counts):
     the number of bits of their size: bin 3 counts sizes 4 to 7.
     """
 
-    LONGEST: ClassVar[int] = 256
+    LONGEST: ClassVar[int] = 512
     BITS: ClassVar[int] = 40
 
     documents: int = 0
@@ -51,6 +51,10 @@ class TokenCounts(Counts):
     unknown: int = 0  # [UNK]
     documents_by_sentences: Ints = field(default_factory=lambda: np.zeros(TokenCounts.BITS, np.int64))
     documents_by_tokens: Ints = field(default_factory=lambda: np.zeros(TokenCounts.BITS, np.int64))  # of whole documents only
+
+    def share_over(self, longest: int) -> float:
+        """Return the fraction of sentences with more than `longest` tokens, which may be up to `LONGEST` - 1."""
+        return float(self.lengths[longest + 1 :].sum()) / max(self.sentences, 1)
 
     @classmethod
     def by_bits(cls, sizes: Ints) -> Ints:

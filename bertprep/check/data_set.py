@@ -16,7 +16,7 @@ from bertprep import pool
 from bertprep.check import folder
 from bertprep.check.advice import EXPLAINED
 from bertprep.check.finding import ERROR, Finding
-from bertprep.check.fit import count_unknown, judge_words
+from bertprep.check.fit import count_unknown, judge_letters, judge_words
 from bertprep.check.infer import DEFAULT_MASKED_LM_PROB, RecordOptions
 from bertprep.check.outcome import CheckedFile, Checks, Outcome
 from bertprep.check.record_sets import Records
@@ -71,6 +71,8 @@ def check_data_set(
     if vocabulary:
         count_unknown(outcome, vocabulary)
         outcome.findings += judge_words(outcome, vocabulary, manifest.made_with.get("cased") if manifest else None)
+    if manifest:
+        outcome.findings += judge_letters(manifest)
     outcome.findings += _check_formats(outcome.files)
     outcome.findings = _explain_changed_files(outcome, checks)
     outcome.findings.sort(key=lambda finding: (finding.level != ERROR, finding.code != "file-changed"))
@@ -130,7 +132,7 @@ def _check_some(
                 )
         if checksums:
             for name, listed in file.entries.items():
-                file.findings += folder.check_content(file.folder / name, name, listed, file.checksum)
+                file.findings += folder.check_content(file.folder / name, name, listed, file.blake3)
     return files
 
 

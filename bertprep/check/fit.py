@@ -21,7 +21,12 @@ from bertprep.check.finding import WARNING, Finding
 from bertprep.check.outcome import Outcome
 from bertprep.config import masks_cut_off
 from bertprep.instances import Vocabulary
+from bertprep.instances.lower_case import MANY_CHANGES, LetterChanges
 from bertprep.instances.vocabulary import MANY_PIECES, capital_tokens, case_conflict
+from bertprep.terminal import counted
+from bertprep.work.layout import MANIFEST
+from bertprep.work.manifest import Manifest
+from bertprep.work.truncation import MANY_CUT_OFF, Truncation
 
 MAX_PADDING = 0.4
 MAX_UNKNOWN = 0.02  # of tokens or labels; a vocabulary of the text gives 0.0002, one of the wrong case 0.05
@@ -91,11 +96,18 @@ def judge_padding(counts: RecordCounts, where: str, origin: Origin, records: int
         advice += (
             f"; python -m trainer --pack packs several examples into a row, and computes about {1 - share:.0%} of the rows"
         )
-        advice += "; --trim, for rows that cannot be packed, cuts batches of similar length"
     expected = f"at most {MAX_PADDING:.0%} padding"
     if share <= MAX_PADDING:
         expected = f"some records of {seq:,} tokens, as from documents that are long enough"
     yield Finding("padding-share", where, expected, found, level=WARNING, advice=advice)
+
+
+def judge_truncation(truncation: Truncation | None, where: str) -> Iterator[Finding]:
+    """Warn if much of the text is in no record, because it is cut off from sentences that are longer than a record."""
+    if truncation and truncation.cut_off > MANY_CUT_OFF:
+        expected = f"at most {MANY_CUT_OFF:.0%} of the text's tokens cut off from sentences that are longer than a record"
+        found = f"{truncation.cut_off:.1%}, from {counted(truncation.long_sentences, 'sentence')}"
+        yield Finding("cut-off", where, expected, found, level=WARNING)
 
 
 def judge_predictions(seq: int, pred: int, masked_lm_prob: float) -> Iterator[Finding]:
@@ -175,6 +187,15 @@ def _has_no(words: Collection[str], outcome: Outcome, vocabulary: Vocabulary) ->
     if not isinstance(used, np.ndarray) or used.sum() < _FEW_TOKENS:
         return False
     return not used[np.isin(vocabulary.tokens, list(words))].any()
+
+
+def judge_letters(manifest: Manifest) -> Iterator[Finding]:
+    """Warn if lower-casing changed much more than the case of the text, by the counts of the manifest."""
+    letters = LetterChanges.from_counts(manifest.counts)
+    if letters.are_many:
+        expected = f"at most {MANY_CHANGES:.1%} of the letters of the text to change by more than case when it is lower-cased"
+        found = f"{letters.changed / letters.letters:.1%}, {letters.changed:,} of {letters.letters:,} letters of a sample"
+        yield Finding("letters-lost", MANIFEST, expected, found, level=WARNING)
 
 
 def judge_documents(of_splits: Iterable[TokenCounts]) -> Iterator[Finding]:

@@ -13,8 +13,8 @@ from bertprep.check.outcome import Outcome
 from bertprep.config import SQUAD
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import explain_write_error
-from bertprep.files.checksums import SHA256, Checksum, listed_checksum
-from bertprep.files.paths import checksum_like, checksum_of, is_object
+from bertprep.files.checksums import BLAKE3, SHA256, show_checksum
+from bertprep.files.paths import checksum_of, is_object
 from bertprep.instances import Vocabulary, load_vocabulary
 from bertprep.work.data_set import DataSet
 from bertprep.work.layout import LEDGER, MANIFEST, MAPPED, QUESTIONS, TOKENIZER, VOCABULARY
@@ -50,23 +50,29 @@ def check_names(data_set: DataSet, manifest: Manifest, names: set[str]) -> list[
         return findings
     if not path.is_file():
         return [*findings, Finding("file-missing", QUESTIONS, "the questions of the dev split", "none")]
-    return findings + check_content(path, QUESTIONS, {SHA256: made_with})
+    return findings + _check_digits(path, QUESTIONS, made_with, SHA256)
 
 
-def check_content(path: Path, name: str, entry: dict[str, Any], known: Checksum | None = None) -> list[Finding]:
-    """Compare the size and checksum of a file with its entry in the manifest; `known` is the checksum if it was computed."""
-    listed = listed_checksum(entry)
+def check_content(path: Path, name: str, entry: dict[str, Any], known: str = "") -> list[Finding]:
+    """Compare the size and BLAKE3 of a file with its entry in the manifest; `known` is the BLAKE3 if it was computed."""
     try:
         size_bytes = path.stat().st_size
-        is_as_long = size_bytes == entry.get("bytes", size_bytes)
-        found = known if known and known.algorithm == listed.algorithm else None
-        if found is None and is_as_long:
-            found = checksum_like(listed, path)
     except (OSError, BertprepError):  # an unreadable file is a separate finding
         return []
-    if not is_as_long:
+    if size_bytes != entry["bytes"]:
         return [Finding("file-changed", name, f"{entry['bytes']:,} bytes, as {MANIFEST} lists", f"{size_bytes:,}")]
-    return [] if found == listed else [Finding("file-changed", name, f"{listed}, as {MANIFEST} lists", str(found))]
+    return _check_digits(path, name, entry[BLAKE3], BLAKE3, known)
+
+
+def _check_digits(path: Path, name: str, listed: str, algorithm: str, known: str = "") -> list[Finding]:
+    try:
+        found = known or checksum_of(path, algorithm)
+    except (OSError, BertprepError):
+        return []
+    if found == listed:
+        return []
+    expected = f"{show_checksum(listed, algorithm)}, as {MANIFEST} lists"
+    return [Finding("file-changed", name, expected, show_checksum(found, algorithm))]
 
 
 def check_vocabulary(data_set: DataSet, vocabulary: Vocabulary | None) -> tuple[Vocabulary | None, list[Finding]]:

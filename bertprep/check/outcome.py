@@ -13,16 +13,17 @@ from numpy.typing import NDArray
 from bertprep.check.counts import Ints, RecordCounts, TokenCounts
 from bertprep.check.expected import Expected
 from bertprep.check.finding import ERROR, Finding
-from bertprep.files.checksums import Checksum
 from bertprep.terminal import Printable, counted, printable, table_lines
 from bertprep.work.layout import split_order
 from bertprep.work.manifest import TEXT_SHARDS, TOKEN_SHARDS, Manifest
+from bertprep.work.truncation import FITTING, Truncation
 
 _TABLES = (
     ("split", "files", "documents", "records", "tokens", "padding", "[UNK]"),
-    ("split", "[MASK]", "kept", "random token", "next: random"),
+    ("split", "[MASK]", "kept", "random token", "next: random", "cut off", "truncated"),
+    ("split", "sentences", *(f"over {longest} tokens" for longest in FITTING)),
 )
-"""The columns of a data set's two tables: sizes, and random draws. In one table they would not fit on a screen."""
+"""The columns of a data set's tables: sizes, random draws, and lengths of sentences. One table would not fit on a screen."""
 SHOWN_OF_A_CODE = 20
 """The maximum number of findings of a code that `validate` prints for a data set; its JSON has all."""
 _PRINTED = 5
@@ -54,7 +55,7 @@ class CheckedFile:
     hashes: NDArray[np.uint64] = field(default_factory=lambda: _NO_HASHES, repr=False)  # (n, 2) of each record or document
     lines: Ints = field(default_factory=lambda: _NO_LINES, repr=False)  # (n,) where each document begins: its line, or its id
     first_unique_id: int = -1  # of SQuAD's windows
-    checksum: Checksum | None = None  # of text, as its CRC-32C, since it is read as a whole
+    blake3: str = ""  # of text, as its CRC-32C, since it is read as a whole
     crc32c: str = ""
 
     @property
@@ -120,6 +121,12 @@ class Outcome:
                 table = [shown, *([row.get(column, "") for column in shown] for row in rows)]
                 lines += [Printable(f"  {line}") for line in table_lines(table)]
         return lines
+
+    def truncation(self, split: str) -> Truncation | None:
+        """Return what the records of a split lack of their text, according to the manifest; None if it does not tell."""
+        if self.manifest is None:
+            return None
+        return Truncation.of_entries(self.manifest.files.get(file.name, {}) for file in self.files if file.split == split)
 
     @property
     def errors(self) -> int:
@@ -213,8 +220,14 @@ class Outcome:
                 cells[column] = f"{count / predictions:.2%}"
             if counts.has_pairs or not counts.records:
                 cells["next: random"] = f"{int(counts.next_sentence[1]) / max(counts.records, 1):.1%}"
+            if truncation := self.truncation(split):
+                cells |= {"cut off": f"{truncation.cut_off:.1%}", "truncated": f"{truncation.truncated:.1%}"}
         elif split in self.token_counts and self.kind != TEXT_SHARDS:
-            cells["tokens"] = f"{self.token_counts[split].tokens:,}"
+            of_tokens = self.token_counts[split]
+            cells["tokens"] = f"{of_tokens.tokens:,}"
+            if of_tokens.sentences > of_tokens.documents:
+                cells["sentences"] = f"{of_tokens.sentences:,}"
+                cells |= {f"over {longest} tokens": f"{of_tokens.share_over(longest):.1%}" for longest in FITTING}
         if split in self.unknown:
             cells["[UNK]"] = f"{self.unknown[split][0]:.2%}"
         return cells

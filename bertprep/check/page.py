@@ -6,7 +6,7 @@ masking, examples and settings, and takes at most 60 kB; with many data sets it 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import groupby
@@ -33,8 +33,9 @@ from bertprep.records.examples import Examples
 from bertprep.terminal import counted, megabytes, printable
 from bertprep.work.layout import split_order
 from bertprep.work.manifest import RECORDS
+from bertprep.work.truncation import LENGTHS
 
-IS_PAGE = has_in_head(b'<meta name="generator" content="bertprep" />', b": BERT training data</title>")  # the title in 0.2
+IS_PAGE = has_in_head(b'<meta name="generator" content="bertprep" />')
 MAX_TOKENS = 512
 """The maximum number of tokens shown of an example; the rest are only counted."""
 _EXAMPLES, _EXAMPLES_OF_ALL = 8, 120  # per data set, and in total; but at least two per data set
@@ -181,7 +182,20 @@ def _sizes(outcome: Outcome) -> list[list[str]]:
     """Return a table of the splits, without columns that have no value; the first row has the titles."""
     if not outcome.files:
         return []
-    header = ["", "files", "MB", "documents", "sentences", "records", "tokens", "mean length", "padding", "[UNK]"]
+    header = [
+        "",
+        "files",
+        "MB",
+        "documents",
+        "sentences",
+        "records",
+        "tokens",
+        "mean length",
+        "padding",
+        "[UNK]",
+        "cut off",
+        "truncated",
+    ]
     rows = []
     for split in sorted({file.split for file in outcome.files}, key=split_order):
         files = [file for file in outcome.files if file.split == split]
@@ -196,6 +210,8 @@ def _sizes(outcome: Outcome) -> list[list[str]]:
         if counts := outcome.counts.get(split):
             row |= {"tokens": f"{counts.text_tokens:,}", "padding": f"{counts.padding_share:.1%}"}
             row["mean length"] = f"{counts.text_tokens / max(counts.records, 1):,.0f} of {len(counts.lengths) - 1:,}"
+        if truncation := outcome.truncation(split):
+            row |= {"cut off": f"{truncation.cut_off:.1%}", "truncated": f"{truncation.truncated:.1%}"}
         if shards := outcome.token_counts.get(split):
             row["sentences"] = f"{shards.sentences:,}" if shards.documents_by_sentences.any() else ""
             row["tokens"] = f"{shards.tokens:,}" if shards.tokens else ""
@@ -321,7 +337,22 @@ def _charts_of(outcome: Outcome) -> list[Chart]:
     found = {split: of.predictions for split, of in splits.items()}
     columns = equal_columns(len(total.predictions), last_alone=True)
     charts.append(_histogram("Masked tokens of a record", found, columns, "masked tokens", caption, wanted))
-    return [*charts, _position_chart(splits, reduce(add, [of.positions for of in expected]) if is_known else None)]
+    charts.append(_position_chart(splits, reduce(add, [of.positions for of in expected]) if is_known else None))
+    return [*charts, *_text_charts(outcome, splits)]
+
+
+def _text_charts(outcome: Outcome, splits: Collection[str]) -> Iterator[Chart]:
+    """Yield a chart of the sentences that the records were made from, if the manifest has their lengths."""
+    found = {split: truncation for split in splits if (truncation := outcome.truncation(split))}
+    if found:
+        total = reduce(add, found.values())
+        caption = (
+            f"{total.cut_off:.1%} of the text's tokens are in no record, because their sentence is longer than a record. "
+            f"{total.truncated:.1%} of the tokens of all other pairs are removed so that pairs fit; other pairs have them."
+        )
+        columns = Columns(np.arange(len(LENGTHS) + 1), [*(f"to {end:,}" for end in LENGTHS), "more"])
+        counts = {split: np.array(truncation.sentences) for split, truncation in found.items()}
+        yield _histogram("Length of sentences", counts, columns, "tokens", caption)
 
 
 def _position_chart(splits: Mapping[str, RecordCounts], drawn: NDArray[np.float64] | None) -> Chart:

@@ -16,7 +16,7 @@ from bertprep.check.counts import RecordCounts
 from bertprep.check.duplicates import find_duplicates, find_identical_files
 from bertprep.check.expected import expect, fitting_probability
 from bertprep.check.finding import ERROR, Finding
-from bertprep.check.fit import Origin, judge_padding, judge_predictions
+from bertprep.check.fit import Origin, judge_padding, judge_predictions, judge_truncation
 from bertprep.check.infer import RecordOptions, rules_by_split
 from bertprep.check.outcome import CheckedFile, Checks, Outcome
 from bertprep.check.records import check_file
@@ -97,6 +97,7 @@ class Records(Checks):
             if padding:  # short records cause the padding, and its finding says more
                 of_draws = [finding for finding in of_draws if finding.code != "short-share"]
             findings += of_draws + padding
+            findings += judge_truncation(outcome.truncation(split), where)
         return findings
 
     def _with_fitting_probability(self, findings: list[Finding]) -> list[Finding]:

@@ -1,7 +1,8 @@
 """Show an example in readable form: its words, and at each masked position the original token and the token that a model sees.
 
 A masked token is shown as `[MASK→original]`, as `shown→original` if a random token replaces it, and as `=original=` if it was
-kept. A tagged word is shown as `word/TAG`. `legend` explains this to a reader in one line.
+kept. The pieces of a word are joined, with `[shown→original]` for a replaced one. A tagged word is shown as `word/TAG`.
+`legend` explains this to a reader in one line.
 """
 
 from __future__ import annotations
@@ -35,9 +36,15 @@ class Token:
     segment: int
     in_answer: bool
     tag: str = ""  # of the word that begins here
+    has_others: bool = False  # whether the word has several tokens
 
     def __str__(self) -> str:
-        marked = {"masked": f"[MASK→{self.text}]", "replaced": f"{self.shown}→{self.text}", "kept": f"={self.text}="}
+        replaced = f"{self.shown}→{self.text}"
+        marked = {
+            "masked": f"[MASK→{self.text}]",
+            "replaced": f"[{replaced}]" if self.has_others else replaced,
+            "kept": f"={self.text}=",
+        }
         return marked.get(self.state, self.text)
 
     @property
@@ -71,7 +78,7 @@ def token_text(identity: int, vocabulary: Vocabulary | None) -> str:
 def legend(kind: type[Examples]) -> str:
     """Return a line that explains how examples of a kind are shown, or "" if they are plain text."""
     if issubclass(kind, MaskedExamples):
-        return "[MASK→x]: x was masked; a→b: the random token a replaces b; =c=: c was kept; x, b and c are predicted"
+        return "[MASK→x]: x was masked; a→b or [a→b]: the random token a replaces b; =c=: c was kept; x, b and c are predicted"
     return "word/TAG: a word and its tag" if issubclass(kind, TokenClassificationExamples) else ""
 
 
@@ -141,11 +148,12 @@ def _join(tokens: Iterable[Token]) -> list[Word]:
     may_join = False  # to the token before
     for token in tokens:
         continues = token.text.startswith(_CONTINUES) and token.text != _CONTINUES
-        if may_join and continues and token.state != "replaced":
-            words[-1].append(replace(token, text=token.text[len(_CONTINUES) :]))
+        if may_join and continues:
+            words[-1] = [replace(each, has_others=True) for each in (*words[-1], token)]
+            words[-1][-1] = replace(words[-1][-1], text=token.text[len(_CONTINUES) :])
         else:
             words.append([token])
-        may_join = token.state not in ("special", "replaced")
+        may_join = token.state != "special"
     return words
 
 

@@ -21,7 +21,7 @@ from bertprep.check.repeats import HASH_BYTES, find_repeated_documents
 from bertprep.check.sizes import judge_split_sizes
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import TEMPORARY_SUFFIX
-from bertprep.files.checksums import BLAKE3, Checksum, digest, find_checksum
+from bertprep.files.checksums import BLAKE3, digest
 from bertprep.files.paths import sizes_of
 from bertprep.work.data_set import DataSet
 from bertprep.work.layout import MANIFEST, SPLITS
@@ -47,7 +47,7 @@ class TextShards(Checks):
         manifest = self._data_set.manifest
         made_with, entries = (manifest.made_with, manifest.files) if manifest else ({}, {})
         for file in outcome.files:
-            if file.checksum and file.checksum == find_checksum(entries.get(file.name, {})):
+            if file.blake3 and file.blake3 == entries.get(file.name, {}).get(BLAKE3):
                 outcome.texts[file.path.name] = file.crc32c
         if not outcome.files:  # without checksums no text is read, and the manifest has the counts
             for name, split in self._data_set.files.items():
@@ -104,8 +104,7 @@ def check_text(file: CheckedFile) -> None:
     by_sentences = TokenCounts.by_bits(np.array(sentences, np.int64))
     file.counts = TokenCounts(len(lines), sum(sentences), documents_by_sentences=by_sentences)
     file.hashes, file.lines = np.frombuffer(bytes(digests), np.uint64).reshape(-1, 2), np.array(lines, np.int64)
-    algorithm = (find_checksum(file.entries.get(file.name, {})) or Checksum(BLAKE3, "")).algorithm
-    file.checksum = Checksum(algorithm, digest(text, algorithm))
+    file.blake3 = digest(text)
     file.crc32c = f"{kernels.load().checksum(0, np.frombuffer(text, np.uint8), len(text)):08x}"
     _check_lines(file, text)
 

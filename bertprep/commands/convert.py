@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bertprep.commands.function import function_of
-from bertprep.commands.request import InParts, InRows
+from bertprep.commands.request import LOCAL, InParts, InRows
 from bertprep.config import DEFAULT_FORMATS, RECORD_FORMATS, RecordFormat, Variant
 from bertprep.errors import UsageError
 from bertprep.files.paths import as_path, path_arg, real_path
@@ -74,46 +74,57 @@ class Convert(Variant, InRows, InParts):
         """
         started = time.monotonic()
         source, target = as_path(self.source), as_path(self.target)
-        workers = self.start_workers(shared=target)
         self.check_rows("--to mds", is_mds=self.to == MDS_FORMAT)
         self._check_paths(source, target)
-        made = self._make_rows(workers) if self.to == MDS_FORMAT else self._convert_records(workers)
+        if self.to == MDS_FORMAT:
+            made = self._make_rows()
+        elif self._is_file:
+            made = self._convert_file()
+        else:
+            made = self._convert_folder()
         return made.since(started)
 
-    def _make_rows(self, workers: int) -> Made:
+    @property
+    def _is_file(self) -> bool:
+        """Whether a single file becomes a single file, in this process."""
+        return self.to != MDS_FORMAT and self.shards is None and as_path(self.source).is_file()
+
+    def _make_rows(self) -> Made:
         from bertprep.tokens.documents import open_all_splits
         from bertprep.tokens.mds import INPUT_IDS, mds_job
 
         documents = open_all_splits(as_path(self.source))
         job = mds_job(documents, as_path(self.target), self.seq or 0, self.column or INPUT_IDS, self.dtype)
-        return self.make(job, workers)
+        return self.make(job, self.start_workers(shared=as_path(self.target)))
 
-    def _convert_records(self, workers: int) -> Made:
-        from bertprep.records.convert import conversion_job
-        from bertprep.records.identify import identify_all
+    def _find_source(self) -> DataSet:
         from bertprep.work.choose import find_records
 
-        source = as_path(self.source)
-        data_set = find_records(source)
+        data_set = find_records(as_path(self.source))
         for note in data_set.notes:
             warn(note)
-        if source.is_file() and self.shards is None:
-            if self.part:
-                raise UsageError(f"{source}: is a single file, which --part cannot divide; leave out --part, or give --shards")
-            return self._convert_file(data_set)
+        return data_set
+
+    def _convert_folder(self) -> Made:
+        from bertprep.records.convert import conversion_job
+        from bertprep.records.identify import identify_all
+
+        data_set = self._find_source()
         data_set = data_set if data_set.is_whole else data_set.by_itself()
+        workers = self.start_workers(shared=as_path(self.target))
         files = identify_all(data_set, workers, self.reporter, pred=self.pred)
         self._check_pred(files[0].shape.pred)
         conversion = self._conversion({file.format for file in files})
         return self.make(conversion_job(data_set, files, as_path(self.target), conversion), workers)
 
-    def _convert_file(self, data_set: DataSet) -> Made:
+    def _convert_file(self) -> Made:
         """Convert a single file, without a ledger or a manifest on disk."""
         from bertprep.records.convert import convert_file, sizes_of_records
         from bertprep.records.identify import identify
         from bertprep.work.made import Made
         from bertprep.work.manifest import RECORDS, Manifest
 
+        data_set = self._find_source()
         target, source = as_path(self.target), identify(as_path(self.source), pred=self.pred)
         self._check_pred(source.shape.pred)
         conversion = self._conversion({source.format})
@@ -146,7 +157,7 @@ class Convert(Variant, InRows, InParts):
     def _check_paths(self, source: Path, target: Path) -> None:
         if self.to == MDS_FORMAT:
             variant = {f"--{name.replace('_', '-')}": value for name, value in self.variant.made_with.items()}
-            given = {"--shards": self.shards, "--pick": self.pick, **variant}
+            given = {"--shards": self.shards, "--pick": self.pick, "--pred": self.pred, **variant}
             for name, value in given.items():
                 if value is not None:
                     raise UsageError(f"{name} {value}: has no meaning for --to mds; leave it out")
@@ -155,9 +166,15 @@ class Convert(Variant, InRows, InParts):
         real_source, real_target = map(real_path, (source, target))
         if real_source == real_target:
             raise UsageError(f"{target}: is the source itself; name another file or folder for the result")
-        if source.is_file() and self.shards is None and self.to != MDS_FORMAT:
+        if self._is_file:
             if target.is_dir():
                 raise UsageError(f"{target}: is a folder; name the file to write, or give --shards")
+            if self.part is not None:
+                raise UsageError(f"{source}: is a single file, which --part cannot divide; leave out --part, or give --shards")
+            if self.executor != LOCAL:
+                raise UsageError(
+                    f"--executor {self.executor}: has no effect on {source}, a single file; leave it out, or give --shards"
+                )
             return
         if target.is_file():
             raise UsageError(f"{target}: is a file; name a folder for the records")

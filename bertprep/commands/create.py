@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,7 +54,7 @@ class Create(InFormats, InstanceSettings, TextRequest):
             bertprep.create(seq=512, pred=80, workdir="data", progress=True)
         """
         from bertprep.commands.texts import find_given_tokens, find_text, given_tokens
-        from bertprep.text.summary import report_given
+        from bertprep.text.summary import report_given, warn_of_truncation
         from bertprep.tokens.make import record_job
 
         started = time.monotonic()
@@ -64,18 +64,21 @@ class Create(InFormats, InstanceSettings, TextRequest):
         if tokens:
             texts, vocabulary = given_tokens(tokens, self, cased=self.cased)
         else:
-            texts, vocabulary = find_text(self, workers, cased=self.cased, pairs=settings.has_pairs)
-        made = self.make(record_job(texts, vocabulary, settings, self.variant, self._folders(texts)), workers)
+            texts, vocabulary, cased = find_text(self, workers, cased=self.cased, pairs=settings.has_pairs)
+            settings = replace(settings, cased=cased)
+        made = self.make(record_job(texts, vocabulary, settings, self.variant, self._folders(texts, settings)), workers)
         if made.is_complete and settings.has_pairs and not texts.is_of_workspace and not tokens:
             report_given(self.reporter, texts, made, lengths=(self.seq,), is_meant=self.lines_are_sentences)
+        if made.is_complete:
+            warn_of_truncation(made, self.seq, are_users_lines=not texts.is_of_workspace)
         return made.since(started)
 
-    def _folders(self, texts: Texts) -> dict[RecordFormat, Path]:
+    def _folders(self, texts: Texts, settings: InstanceSettings) -> dict[RecordFormat, Path]:
         """Return the folder of each format: in `output`, or in the workspace below a folder named after the settings."""
         if not texts.is_of_workspace:
             return {name: as_path(self.output or ".") / name for name in self.record_formats}
         of_settings = settings_name(
-            self, shards=texts.made_from["shards"], test_fraction=texts.test_fraction, variant=self.variant
+            settings, shards=texts.made_from["shards"], test_fraction=texts.test_fraction, variant=self.variant
         )
         return {name: self.workspace.records(name, of_settings, texts.corpus) for name in self.record_formats}
 

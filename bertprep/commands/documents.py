@@ -1,15 +1,19 @@
-"""Find the documents that a request names by --input or --dataset, and check that plain text has blocks of document size."""
+"""Find the documents that a request names by --input or --dataset, and check that plain text has blocks of document size.
+
+`find_sources_of` finds the documents from which the text shards of a corpus were made.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bertprep.commands.request import DocumentRequest
-from bertprep.errors import UsageError
+from bertprep.errors import BertprepError, UsageError
 from bertprep.files.paths import as_path, is_object
 from bertprep.work.layout import TEST
 from bertprep.work.ledger import is_started
@@ -17,6 +21,7 @@ from bertprep.work.ledger import is_started
 if TYPE_CHECKING:
     from bertprep.sources.documents import Source
     from bertprep.sources.inputs import Fetched
+    from bertprep.sources.plain_text import TextFile
 
 
 def find_given(request: DocumentRequest, words: str | None = None) -> Sequence[Source]:
@@ -30,6 +35,10 @@ def find_given(request: DocumentRequest, words: str | None = None) -> Sequence[S
     except UsageError as error:
         raise UsageError(str(error).replace("--input", "--test-input", 1)) from error
     sources = [*training, *(replace(source, split=TEST) for source in test)]
+    if request.join is not None:
+        if words is not None:
+            raise UsageError(f"--join {request.join} and --words {words}: give only one of the two")
+        sources = [_joined(source, request.join) for source in sources]
     if words is None:
         return sources
     from bertprep.sources.word_columns import check_has_columns
@@ -37,6 +46,15 @@ def find_given(request: DocumentRequest, words: str | None = None) -> Sequence[S
     for source in sources:
         check_has_columns(source, words)
     return [replace(source, words=words) for source in sources]
+
+
+def _joined(source: Source, column: str) -> Source:
+    from bertprep.sources.documents import MEMORY
+    from bertprep.sources.joined_rows import check_has_columns
+
+    if source.reader != MEMORY:  # of which `from_memory` reads the column
+        check_has_columns(source.location, source.reader, column)
+    return replace(source, joined_by=column)
 
 
 def _find_files(request: DocumentRequest, locations: Sequence[Path | str]) -> list[Source]:
@@ -59,6 +77,45 @@ def check_documents(
         check_blocks(sources, language, makes_pairs=makes_pairs)
 
 
+def find_sources_of(
+    request: DocumentRequest, corpus: str, made_with: Mapping[str, Any], workers: int
+) -> tuple[Sequence[Source], Mapping[str, TextFile]]:
+    """Return the files from which text shards were made, sorted like the manifest's inputs, and those that were hashed.
+
+    Raises `SourcesGoneError` if they cannot be read, or are not those that `made_with` of the manifest lists.
+    """
+    from bertprep.commands.shard import downloaded
+    from bertprep.sources.corpora import parts_of
+    from bertprep.sources.noted import SourcesGoneError, is_unchanged, noted_sources
+    from bertprep.sources.sample import SAMPLE
+    from bertprep.text.shards import hash_files, identify
+
+    advice = "to keep line breaks, give the text with --input or --dataset"
+    if corpus == SAMPLE or parts_of(corpus):
+        try:
+            sources = list(downloaded(request.workspace, corpus))
+        except BertprepError as error:
+            raise SourcesGoneError(str(error)) from error
+    else:
+        sources = noted_sources(request.workspace, corpus)
+        if changed := next((source for source in sources if not is_unchanged(source)), None):
+            raise SourcesGoneError(f"{changed.location} was changed or is not there any more; put it back, or {advice}")
+    if not sources:
+        raise SourcesGoneError(f"from which files they were made is not known here; {advice}")
+    if stream := next((source for source in sources if source.is_stream), None):
+        raise SourcesGoneError(f"the dump {stream.location} is only read by bertprep shard")
+    files = hash_files(sources, corpus, workers, request.reporter)
+    named = sorted(((identify(source, files), source) for source in sources), key=lambda each: _as_text(each[0]))
+    listed = [*made_with["inputs"], *made_with.get("test_inputs", ())]
+    if [identity for identity, _ in named] != sorted(listed, key=_as_text):
+        raise SourcesGoneError(f"{sources[0].location}, or another file from which they were made, was changed; {advice}")
+    return [source for _, source in named], files
+
+
+def _as_text(identity: Mapping[str, Any]) -> str:
+    return json.dumps(identity, sort_keys=True)
+
+
 def _fetch(location: str, request: DocumentRequest) -> Fetched | None:
     from bertprep.sources.readers import is_web
 
@@ -79,12 +136,16 @@ def _find_data_set(request: DocumentRequest, words: str | None) -> list[Source]:
 
     dataset, split, field = request.dataset, request.split, request.field
     if not isinstance(dataset, str | Path):
-        return [*from_memory(dataset, split, field, words)]
+        return [*from_memory(dataset, split, field, words, request.join)]
     if (folder := as_path(dataset)).is_dir():
         return [*find_saved(folder, split, field)]
     if is_object(folder):
         raise UsageError(f"--dataset {folder}: does not exist; name a folder that save_to_disk of datasets wrote")
+    from bertprep.sources.catalogue import WIKIPEDIA
+    from bertprep.sources.documents import WIKIPEDIA as EXTRACTION
     from bertprep.sources.hub_text import fetch_split
 
     files = fetch_split(str(dataset), split, request.workspace, reporter=request.reporter)
-    return [source_at(str(path), field, request.one_document_per_file, identity) for path, identity in files]
+    sources = [source_at(str(path), field, request.one_document_per_file, identity) for path, identity in files]
+    is_wikipedia = str(dataset).partition(":")[0] == WIKIPEDIA
+    return [replace(source, reader=EXTRACTION) if is_wikipedia else source for source in sources]

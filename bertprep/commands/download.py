@@ -16,9 +16,9 @@ from bertprep.commands.function import function_of
 from bertprep.commands.request import Where
 from bertprep.files.free_space import check_free_space, free_space
 from bertprep.files.paths import as_path, local_path
-from bertprep.options import MAX_AT_ONCE, OPTIONS, described, option
+from bertprep.options import OPTIONS, described, option
 from bertprep.sources.catalogue import DEFAULT_MODEL, WIKIPEDIA_DATE
-from bertprep.sources.corpora import language_of
+from bertprep.sources.corpora import downloaded_corpus, language_of, printed_name
 from bertprep.sources.listing import (
     OWN_FILES,
     Listing,
@@ -30,7 +30,7 @@ from bertprep.sources.listing import (
     save_listing,
 )
 from bertprep.terminal import megabytes, print_results, print_table
-from bertprep.work.layout import VOCABULARY
+from bertprep.work.layout import VOCABULARY, Workspace
 
 if TYPE_CHECKING:
     from bertprep.progress import Reporter
@@ -84,7 +84,6 @@ class Download(Where):
         name="--model", metavar="ID", repeated=True,
         pattern=r"(\w[\w.-]*/)?\w[\w.-]*", words=f"a model on the Hub, such as {DEFAULT_MODEL}",
     )  # fmt: skip
-    connections: int = option(4, "number of files to fetch at once", least=1, most=MAX_AT_ONCE, rare=True)
     dry_run: bool = option(False, "show what would be fetched, and write nothing")
 
     def download(self) -> list[Downloaded]:
@@ -117,10 +116,7 @@ class Download(Where):
         if self.dry_run:
             return found
         check_free_space({each.folder: each.needed_bytes for each in found})
-        downloaded = [
-            _look_at(each, _provide(each, listed.listing, self.connections, hub))
-            for each, listed in zip(wanted, found, strict=True)
-        ]
+        downloaded = [_look_at(each, _provide(each, listed.listing, hub)) for each, listed in zip(wanted, found, strict=True)]
         for each in downloaded:
             if (books := each.listing.links().get(OWN_FILES)) is not None:
                 _report_books(self.reporter, books)
@@ -148,7 +144,7 @@ def run(request: Download) -> None:
         folder = part.folder.parent if part.folder.name == PARQUET else part.folder
         rows.append((part.name, f"{part.files:,}", megabytes(part.size_bytes), str(folder)))
     print_table(rows)
-    print_results(*(f"next: {command}" for command in _next_commands(downloads, as_path(request.workdir))))
+    print_results(*(f"next: {command}" for command in _next_commands(downloads, request.workspace)))
 
 
 def _kept_listing(wanted: Wanted) -> Listing | None:
@@ -159,7 +155,7 @@ def _kept_listing(wanted: Wanted) -> Listing | None:
     return listing if wanted.fixed or not listing.missing(wanted.folder) else None
 
 
-def _provide(wanted: Wanted, listing: Listing, connections: int, hub: Hub) -> Listing:
+def _provide(wanted: Wanted, listing: Listing, hub: Hub) -> Listing:
     from bertprep.files.lock import locked
     from bertprep.sources.web import fetch_url
 
@@ -172,7 +168,7 @@ def _provide(wanted: Wanted, listing: Listing, connections: int, hub: Hub) -> Li
         for name, target in kept.links().items():
             make_link(folder / name, target)
         if "hub" in kept.source:
-            hub.fetch(kept, folder, connections=connections)
+            hub.fetch(kept, folder)
         elif not kept.links() and kept.missing(folder):
             fetch_url(kept.files[0], folder / kept.files[0].name, reporter=hub.reporter)
         wanted.finish()
@@ -211,16 +207,17 @@ def _plan_rows(downloads: Sequence[Downloaded]) -> list[tuple[str, ...]]:
     return [*rows, ("all", "", megabytes(all_bytes), megabytes(all_bytes - to_come))]
 
 
-def _next_commands(downloads: Sequence[Downloaded], workdir: Path) -> list[str]:
+def _next_commands(downloads: Sequence[Downloaded], workspace: Workspace) -> list[str]:
+    """Return the commands that use what was downloaded now, and text that was downloaded before."""
     from bertprep.sources.downloads import DATASET
 
     names = {part.name for part in downloads}
-    workspace = "" if workdir == Path("data") else f" --workdir {shlex.quote(str(workdir))}"
-    corpora = "+".join(name for name in ("wikipedia", "bookcorpus") if name in names)
-    language = next((found for part in downloads if (found := language_of(part.folder.name)) and found != "en"), None)
-    in_language = f" --language {language}" if language else ""
-    commands = [f"bertprep shard --corpus {corpora}{in_language}{workspace}"] if corpora else []
+    workdir = "" if workspace.root == Path("data") else f" --workdir {shlex.quote(str(workspace.root))}"
+    commands = []
+    if names & {"wikipedia", "bookcorpus"}:
+        language = next((found for part in downloads if (found := language_of(part.folder.name))), None)
+        commands.append(f"bertprep shard --corpus {printed_name(downloaded_corpus(workspace, language))}{workdir}")
     if vocabulary := next((part.folder for part in downloads if part.name == "vocab"), None):
-        commands.append(f"bertprep create --vocab {shlex.quote(str(vocabulary / VOCABULARY))}{workspace}")
+        commands.append(f"bertprep create --vocab {shlex.quote(str(vocabulary / VOCABULARY))}{workdir}")
     commands += [f"bertprep validate {shlex.quote(str(part.folder))}" for part in downloads if part.name == DATASET]
     return commands

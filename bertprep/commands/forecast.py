@@ -18,6 +18,7 @@ from bertprep import pool
 from bertprep.commands.request import LOCAL, TextRequest
 from bertprep.commands.shard import missing_shards, shard
 from bertprep.commands.texts import (
+    choose_case,
     choose_corpus,
     choose_vocabulary,
     find_given_tokens,
@@ -26,7 +27,7 @@ from bertprep.commands.texts import (
     named_vocabulary,
     texts_of_corpus,
 )
-from bertprep.config import InstanceSettings, RecordFormat, Variant
+from bertprep.config import InstanceSettings, RecordFormat, Variant, VocabularySettings
 from bertprep.errors import BertprepError, UsageError, WriteError
 from bertprep.files.atomic import atomic_file, temporary_folder
 from bertprep.files.free_space import FreeSpace, free_space
@@ -36,7 +37,7 @@ from bertprep.instances import Vocabulary, load_vocabulary
 from bertprep.progress import SILENT
 from bertprep.sources.sample import SAMPLE
 from bertprep.terminal import duration, megabytes, print_results, print_table
-from bertprep.text.vocabulary import VocabularySettings, train
+from bertprep.text.vocabulary import train
 from bertprep.tokens.make import Texts, TextShard, record_job, without_last_document
 from bertprep.work.layout import TEST, TRAINING, Workspace
 
@@ -148,6 +149,8 @@ def _forecast_in(
     request.reporter.message(f"create: forecasting from {sampled / 1e6:,.1f} of {total / 1e6:,.1f} MB of text")
     kernels.load()
     started = time.monotonic()
+    cased = choose_case(texts.letters, request.reporter, cased=settings.cased, uncased=request.uncased, trains=named is None)
+    settings = replace(settings, cased=cased)
     if named is None:
         path = choose_vocabulary(request.workspace, texts, request.reporter, cased=settings.cased, reads=False)
         vocabulary = _load_or_train(path, sample, folder, workers, cased=settings.cased)

@@ -1,4 +1,6 @@
-"""`bertprep inspect`: print examples of a record file or documents of a token shard; for a folder, those of its first file.
+"""`bertprep inspect`: print examples of a record file, documents of a token shard, or pages of a Wikimedia dump.
+
+For a folder, those of its first file are printed.
 
 On a terminal, lines have its width and, unless NO_COLOR is set, colours; elsewhere an example is one plain line.
 """
@@ -44,25 +46,32 @@ class Inspect(WithVocabulary):
     file: Path | str = field(
         kw_only=False,
         metadata=described(
-            "a TFRecord, OFRecord, Arrow or Parquet file, or a token shard; or a folder, to show its first file",
+            "a TFRecord, OFRecord, Arrow or Parquet file, a token shard, or a Wikimedia dump; or a folder, for its first file",
             metavar="FILE",
             check=path_arg,
             positional=True,
         ),
     )
-    record: int = option(0, "number of the first record, or document of a token shard, to show")
-    records: int = option(3, "number of records or documents to show", least=1, most=MAX_NUMBER)
+    record: int = option(0, "number of the first record, document of a token shard or page of a dump to show")
+    records: int = option(3, "number of records, documents or pages to show", least=1, most=MAX_NUMBER)
 
 
 REQUEST = Inspect
 
 
 def run(request: Inspect) -> None:
-    """Print some examples, or some documents; documents of sentences have one sentence per line."""
+    """Print some examples, documents or pages; documents of sentences have one sentence per line."""
     from bertprep.check.show import write_words
+    from bertprep.sources.inputs import is_dump
 
     if not (file := as_path(request.file)).exists():
         raise UsageError(f"{file}: does not exist; name a record file, a token shard, or a folder of them")
+    width, colour = _terminal()
+    if file.is_file() and is_dump(str(file)):
+        from bertprep.commands.inspect_dump import show_pages
+
+        show_pages(file, request.record, request.records, width)
+        return
     heading = []
     if file.is_dir():
         folder = file
@@ -76,7 +85,6 @@ def run(request: Inspect) -> None:
         if source.legend:
             heading.append(source.legend)
         print_results(*heading)
-        width, colour = _terminal()
         for number in range(first, min(first + request.records, total)):
             description, lines = source.show(number)
             print_results("", f"{noun} {number}: {description}")
@@ -111,8 +119,8 @@ def _open(path: Path, vocab: Path | None) -> Iterator[_Source]:
 
         shown_by = f"head -n {_HEAD_LINES} {shlex.quote(str(path))}"
         raise UsageError(f"{path}: is plain text, expected records or a token shard; to show the text, run {shown_by}")
+    (data_set,) = find_data_sets([path])
     if path.suffix in (".bin", ".idx"):
-        (data_set,) = find_data_sets([path])
         if data_set.manifest and data_set.manifest.tokenizer:
             yield _open_ids(path, data_set, vocab)
             return
@@ -121,7 +129,6 @@ def _open(path: Path, vocab: Path | None) -> Iterator[_Source]:
             yield _Sentences(path, TokenShard(path.with_suffix(f".{TokenFile.BIN}")).read(vocabulary), vocabulary)
             return
     with records.open(path) as file:
-        (data_set,) = find_data_sets([path])
         vocabulary = load_vocabulary_of(data_set, vocab)
         _check_fits(file, vocabulary)
         names = data_set.manifest.made_with.get("labels", ()) if data_set.manifest else ()

@@ -333,7 +333,7 @@ def _earlier(hub: Hub, wanted: HubFiles, private: bool) -> Manifest | None:
             raise BertprepError(f"{page}: contains {foreign[0]}, which bertprep push did not write; {advice}")
         return None
     try:
-        return manifest_in(hub.read(wanted, MANIFEST, MAX_JSON_BYTES))
+        return manifest_in(hub.read(wanted, MANIFEST, MAX_JSON_BYTES), f"{page}: its {MANIFEST}", advice)
     except ValueError as error:
         raise BertprepError(f"{page}: its {MANIFEST} is not a manifest of bertprep's records ({error}); {advice}") from error
 

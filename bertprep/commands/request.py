@@ -94,6 +94,10 @@ class OfDocuments(Request):
         "text", "key or column of the text if there are several; title,body joins two as paragraphs",
         metavar="NAME[,NAME]", once=True,
     )  # fmt: skip
+    join: str | None = option(
+        None, "key or column that is the same in all rows of a document, whose rows follow each other; each row is a line",
+        metavar="NAME",
+    )  # fmt: skip
     one_document_per_file: bool = option(False, "each text file is one document, even with blank lines")
     one_document_per_block: bool = option(
         False, "each block of a text file between blank lines is one document, even if it has few sentences"
@@ -116,6 +120,8 @@ class OfDocuments(Request):
             raise UsageError(
                 f"--field {self.field!r}: has an empty name; name the key or column, or several separated by commas"
             )
+        if self.join is not None and not self.is_given:
+            raise UsageError(f"--join {self.join}: needs --input or --dataset, whose rows it joins")
         if self.one_document_per_file and self.one_document_per_block:
             raise UsageError("--one-document-per-file and --one-document-per-block: give only one of the two")
         if self.split is None:
@@ -233,6 +239,9 @@ class TextRequest(OfCorpus, OfVocabulary, InParts):
         metavar="FILE|NAME", check=str,
         also=("--vocab-file",),
     )  # fmt: skip
+    uncased: bool = option(
+        False, "without --vocab: lower-case the text, even if that changes much more than the case, as in German or Japanese"
+    )
     inputs: Sequence[Path | str] = option(
         (), "text files to use as shards unchanged: one sentence per line, a blank line after each document; create "
         "accepts a folder of token shards too", name="--input", metavar="SHARD", check=path_arg,
@@ -244,6 +253,7 @@ class TextRequest(OfCorpus, OfVocabulary, InParts):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_one_case(self)
         self.check_output()
 
     def check_output(self) -> None:
@@ -304,6 +314,12 @@ class InFormats(Variant):
     @property
     def variant(self) -> Variant:
         return narrowed(Variant, self)
+
+
+def check_one_case(request: Any) -> None:
+    """Raise `UsageError` if a request is both `cased` and `uncased`."""
+    if request.cased and request.uncased:
+        raise UsageError("--cased and --uncased: give only one of the two")
 
 
 def check_is_no_folder(option: str, path: Path, name: str) -> None:

@@ -14,7 +14,7 @@ from bertprep.config import BY_LINES, ShardSettings
 from bertprep.errors import UsageError
 from bertprep.files.paths import sizes_of
 from bertprep.options import narrowed
-from bertprep.sources.corpora import GIVEN, language_of, name_corpus, name_data_set, parts_of
+from bertprep.sources.corpora import GIVEN, language_of, name_corpus, name_data_set, parts_of, printed_name
 from bertprep.sources.sample import SAMPLE, write_sample
 from bertprep.terminal import counted, print_results, warn
 from bertprep.work.layout import MANIFEST, SPLITS, TEST, TRAINING, Workspace, text_shard
@@ -31,6 +31,8 @@ _WHY_SKIPPED = {
     "skipped_redirects": "redirects to other pages",
     "skipped_pages": "not articles but talk pages, templates and the like",
     "skipped_without_text": "without text",
+    "skipped_disambiguations": "disambiguation pages",
+    "skipped_name_lists": "lists of names",
 }
 _WHY_DROPPED = {
     "dropped_duplicates": "duplicates of earlier ones (--keep-duplicates keeps them)",
@@ -63,6 +65,7 @@ class Shard(ShardSettings, DocumentRequest):
         Raises `UsageError` for contradictory or impossible arguments, and `BertprepError` for invalid or incomplete data.
         """
         from bertprep.commands.documents import check_documents, find_given
+        from bertprep.sources.noted import note_sources
         from bertprep.text.shards import shard_corpus
         from bertprep.text.summary import name_inputs, report_shards, warn_of_lone_documents
 
@@ -73,13 +76,15 @@ class Shard(ShardSettings, DocumentRequest):
         exists = (folder / MANIFEST).exists()
         if self.corpus is None and not self.inputs:
             others = "" if self.is_given else ", or your own text with --input"
-            self.reporter.message(f"shard: using the corpus {corpus} (choose another with --corpus{others})")
-        sources = find_given(self) if self.is_given else _downloaded(workspace, corpus)
+            self.reporter.message(f"shard: using the corpus {printed_name(corpus)} (choose another with --corpus{others})")
+        sources = find_given(self) if self.is_given else downloaded(workspace, corpus)
         language = _find_language(self.language or language_of(corpus), sources)
         settings = replace(narrowed(ShardSettings, self), language=language)
         if self.is_given and settings.splitter != BY_LINES:
             check_documents(self, sources, folder, language or "en")
         made = shard_corpus(folder, sources, settings, part=self.read_part(), workers=workers, reporter=self.reporter)
+        if self.is_given:
+            note_sources(workspace, corpus, sources)
         if made.is_complete:
             files = made.manifest.files
             training = [folder / name for name in files if name.startswith(TRAINING)]
@@ -115,9 +120,12 @@ def run(request: Shard) -> None:
     made = request.shard()
     print_results(*made.lines())
     counts = made.manifest.counts
+    of_dump = " of the dump" if True in _are_of_dumps(made.manifest.made_with) else ""
     for cause, why in _WHY_SKIPPED.items():
         if count := counts.get(cause):
-            print_results(f"{counted(count, 'page')} of the dump skipped: {why}")
+            print_results(f"{counted(count, 'page')}{of_dump} skipped: {why}")
+    if removed := _describe_removed(counts):
+        print_results(f"removed from articles: {removed}")
     if count := counts.get("dropped_empty"):
         print_results(_describe_empty(count, made.manifest.made_with))
     for cause, why in _WHY_DROPPED.items():
@@ -126,11 +134,25 @@ def run(request: Shard) -> None:
     print_results(*request.finished_lines())
 
 
-def _describe_empty(count: int, made_with: Mapping[str, Any]) -> str:
-    """Return the line on documents without letters or digits: of a dump these are articles that lost all text in cleaning."""
+def _describe_removed(counts: Mapping[str, int]) -> str:
+    """Return what was removed from the pages of wikis, most first, or ""."""
+    from bertprep.sources.wiki.paragraphs import REASONS, name_count
+
+    removed = {words: counts.get(name_count(reason), 0) for reason, words in REASONS.items()}
+    ordered = sorted(removed.items(), key=lambda pair: -pair[1])
+    return "; ".join(f"{words} {count:,}" for words, count in ordered if count)
+
+
+def _are_of_dumps(made_with: Mapping[str, Any]) -> set[bool]:
+    """Return whether inputs are dumps, and whether inputs are not."""
     from bertprep.sources.documents import DUMP
 
-    are_articles = {each.get("reader") == DUMP for each in (*made_with["inputs"], *made_with.get("test_inputs", ()))}
+    return {each.get("reader") == DUMP for each in (*made_with["inputs"], *made_with.get("test_inputs", ()))}
+
+
+def _describe_empty(count: int, made_with: Mapping[str, Any]) -> str:
+    """Return the line on documents without letters or digits: of a dump these are articles that lost all text in cleaning."""
+    are_articles = _are_of_dumps(made_with)
     cleaned = "nothing was left after tables, lists and templates were removed"
     if are_articles == {True}:
         return f"{counted(count, 'article')} dropped: {cleaned}"
@@ -158,7 +180,7 @@ def _find_language(given: str | None, sources: Sequence[Source]) -> str | None:
     return given or next(iter(chosen), None)
 
 
-def _downloaded(workspace: Workspace, corpus: str) -> Sequence[Source]:
+def downloaded(workspace: Workspace, corpus: str) -> Sequence[Source]:
     """Return the sources of the sample corpus or of a downloaded one; raise `UsageError` for any other corpus."""
     from bertprep.sources.documents import TEXT, Source
     from bertprep.sources.downloaded import downloaded_sources
@@ -175,8 +197,9 @@ def missing_shards(workspace: Workspace, corpus: str) -> UsageError:
     if is_started(folder := workspace.sharded(corpus)):
         return _unfinished_shards(folder)
     given = "" if parts_of(corpus) else "--input FILES "
+    name = printed_name(corpus)
     return UsageError(
-        f"--corpus {corpus}: has no text shards in {folder}; make them first: bertprep shard {given}--corpus {corpus}"
+        f"--corpus {name}: has no text shards in {folder}; make them first: bertprep shard {given}--corpus {name}"
     )
 
 

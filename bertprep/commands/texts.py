@@ -9,16 +9,17 @@ from typing import Any
 
 from bertprep.commands.request import TextRequest
 from bertprep.commands.shard import missing_shards, shard
-from bertprep.config import RECORD_FORMATS, ShardSettings
+from bertprep.config import RECORD_FORMATS, ShardSettings, VocabularySettings
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.paths import as_path
 from bertprep.instances import Vocabulary, load_vocabulary
+from bertprep.instances.lower_case import LetterChanges
 from bertprep.instances.vocabulary import load_vocabulary_of
 from bertprep.progress import Reporter
-from bertprep.sources.corpora import GIVEN, name_corpus, name_made_corpus, parts_of
+from bertprep.sources.corpora import GIVEN, name_corpus, name_made_corpus, parts_of, printed_name
 from bertprep.sources.sample import SAMPLE
 from bertprep.terminal import warn
-from bertprep.text.vocabulary import VocabularySettings, describe_unused, digest_of_texts, find_vocabulary, train_once
+from bertprep.text.vocabulary import describe_unused, digest_of_texts, find_vocabulary, train_once
 from bertprep.tokens.make import Texts, TextShard
 from bertprep.tokens.shard import TokenShard
 from bertprep.work.choose import find_token_shards
@@ -37,17 +38,33 @@ from bertprep.work.manifest import (
 )
 
 
-def find_text(request: TextRequest, workers: int, *, cased: bool, pairs: bool = True) -> tuple[Texts, Vocabulary]:
-    """Return the text shards and the vocabulary of a request; make and keep those that are missing.
+def find_text(request: TextRequest, workers: int, *, cased: bool, pairs: bool = True) -> tuple[Texts, Vocabulary, bool]:
+    """Return the text shards and the vocabulary of a request, and whether it is cased; make and keep those that are missing.
 
     With `pairs`, raises `BertprepError` if the lines of --input do not look like sentences, unless --lines-are-sentences is
     given. Without --vocab, a vocabulary is trained if there is none.
     """
     named = named_vocabulary(request, cased=cased)  # refuse a wrong vocabulary before text is sharded
     texts = given_texts(request, pairs=pairs) if request.inputs else find_corpus(request, workers)
+    cased = choose_case(texts.letters, request.reporter, cased=cased, uncased=request.uncased, trains=named is None)
     if named is not None:
-        return texts, named
-    return texts, default_vocabulary(request.workspace, texts, workers, request.reporter, cased=cased)
+        return texts, named, cased
+    return texts, default_vocabulary(request.workspace, texts, workers, request.reporter, cased=cased), cased
+
+
+def choose_case(letters: LetterChanges, reporter: Reporter, *, cased: bool, uncased: bool, trains: bool) -> bool:
+    """Return whether text keeps upper case and accents: as requested, or for a trained vocabulary as the text needs it.
+
+    Warns if lower-casing changes much more than the case.
+    """
+    if cased or not letters.are_many:
+        return cased
+    if trains and not uncased:
+        reporter.message(f"keeping upper case and accents, since {letters.warning}; --uncased overrides that")
+        return True
+    advice = "leave out --uncased to keep the letters" if trains else "give --cased and a cased vocabulary to keep the letters"
+    warn(f"{letters.warning}; {advice}")
+    return False
 
 
 def find_corpus(request: TextRequest, workers: int) -> Texts:
@@ -60,7 +77,9 @@ def find_corpus(request: TextRequest, workers: int) -> Texts:
         return texts_of_corpus(workspace, corpus, finished)
     if is_started(folder := workspace.sharded(corpus)):
         raise missing_shards(workspace, corpus)
-    raise UsageError(f"{folder}: has no text shards of {corpus}, which --part needs; make them first with bertprep shard")
+    raise UsageError(
+        f"{folder}: has no text shards of {printed_name(corpus)}, which --part needs; make them first with bertprep shard"
+    )
 
 
 def given_texts(request: TextRequest, *, pairs: bool) -> Texts:
@@ -124,7 +143,8 @@ def given_tokens(tokens: DataSet, request: TextRequest, *, cased: bool) -> tuple
     vocabulary = load_vocabulary_of(tokens, named)
     if manifest is None:  # nothing else tells whether the tokens are cased
         request.check_case(vocabulary, cased=cased)
-    return Texts(_given_name(request), shards, {"shards": len(shards)}), vocabulary
+    letters = LetterChanges.from_counts(manifest.counts if manifest else {})
+    return Texts(_given_name(request), shards, {"shards": len(shards)}, letters_of_tokens=letters), vocabulary
 
 
 def default_vocabulary(workspace: Workspace, texts: Texts, workers: int, reporter: Reporter, *, cased: bool) -> Vocabulary:
@@ -135,7 +155,7 @@ def default_vocabulary(workspace: Workspace, texts: Texts, workers: int, reporte
     settings = VocabularySettings(cased=cased)
     message = f"training a vocabulary of {settings.size:,} tokens (use an existing one with --vocab): {path}"
     for line in train_once(texts.paths(TRAINING), path, settings, workers, reporter, message):
-        reporter.message(line)
+        warn(line)
     return load_vocabulary(path)
 
 
@@ -147,14 +167,15 @@ def choose_vocabulary(workspace: Workspace, texts: Texts, reporter: Reporter, *,
     """
     training = {shard.path: shard.expected for shard in texts.shards if shard.split == TRAINING}
     settings, text = VocabularySettings(cased=cased), digest_of_texts(training, reads=reads)
-    path = workspace.vocabulary(texts.corpus, size=settings.size, cased=cased, text=text)
+    path = workspace.vocabulary(texts.corpus, settings, text)
     if path.exists():
         return path
     of_text = [each for each in workspace.trained_vocabularies() if each.is_of(texts.corpus, text)]
     trained = [each.path for each in of_text if each.is_cased == cased]
     if len(trained) > 1:
         raise UsageError(
-            f"--corpus {texts.corpus}: has {len(trained)} vocabularies, none with {settings.size:,} tokens; choose one: "
+            f"--corpus {printed_name(texts.corpus)}: has {len(trained)} vocabularies, none with {settings.size:,} tokens; "
+            "choose one: "
             f"{', '.join(f'--vocab {each}' for each in trained)}"
         )
     if trained:
@@ -171,7 +192,7 @@ def choose_corpus(workspace: Workspace, asked: str | None, reporter: Reporter) -
         return name_corpus(asked, workspace)
     corpus = name_made_corpus(workspace)
     if corpus != SAMPLE or workspace.sharded(SAMPLE).exists():
-        reporter.message(f"using the corpus {corpus} (choose another with --corpus)")
+        reporter.message(f"using the corpus {printed_name(corpus)} (choose another with --corpus)")
     return corpus
 
 
@@ -204,7 +225,8 @@ def ensure_shards(workspace: Workspace, corpus: str, workers: int, reporter: Rep
 
         for part in parts:
             check_downloaded(workspace, part)
-        reporter.message(f"making the text shards of {corpus} first, as bertprep shard --corpus {corpus} does")
+        name = printed_name(corpus)
+        reporter.message(f"making the text shards of {name} first, as bertprep shard --corpus {name} does")
     return shard(workdir=workspace.root, corpus=corpus, workers=workers, progress=reporter.enabled, **settings).manifest
 
 

@@ -9,21 +9,23 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from bertprep.commands.function import function_of
 from bertprep.commands.request import DocumentRequest, InRows, TextRequest
+from bertprep.config import ShardSettings
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import remove_folder
 from bertprep.files.paths import as_path, path_arg
 from bertprep.options import MADE, WHERE, option
 from bertprep.terminal import print_results, warn
-from bertprep.work.layout import GIVEN_OBJECTS, MDS_FORMAT, TOKENIZER, TOKENS, tokens_name
+from bertprep.work.layout import GIVEN_OBJECTS, HASHED, MDS_FORMAT, TOKENIZER, TOKENS, tokens_name
 
 if TYPE_CHECKING:
     from bertprep.instances.document_tokenizer import DocumentTokenizer
+    from bertprep.text.held_out import HeldOut
     from bertprep.text.tokenize_documents import DocumentShards
     from bertprep.work.made import Made
 
@@ -49,12 +51,13 @@ class Tokenize(TextRequest, DocumentRequest, InRows):
         "characters, for text that no tokenizer splits into words, such as Chinese; in Python also a function that returns "
         "the words of a text (default: the words of the tokenizer)", metavar="COLUMN",
     )  # fmt: skip
+    test_fraction: float = option(
+        0.0, "with --tokenizer and --input: fraction of the text, by size, that is held out for testing, by the hash of each "
+        "document as in shard (a corpus has the test split of its text shards)", metavar="FRACTION", least=0, below=1,
+    )  # fmt: skip
     append_eod: bool = option(
         False, "with --tokenizer: put the tokenizer's end-of-document token after each document, as in Megatron's GPT data sets"
     )
-    eod_token: str | None = option(
-        None, "the token of --append-eod (default: the one that ends a text, such as </s> or <|endoftext|>)", metavar="TOKEN",
-    )  # fmt: skip
     inputs: Sequence[Path | str] = option(
         (), "text files to use as shards unchanged: one sentence per line, a blank line after each document; with --tokenizer "
         "documents as for shard: files, folders, patterns or URLs", name="--input", metavar="PATH", check=path_arg,
@@ -72,16 +75,19 @@ class Tokenize(TextRequest, DocumentRequest, InRows):
         of_documents = {
             "--dataset": self.dataset is not None,
             "--field": self.field != "text",
+            "--join": self.join is not None,
             "--one-document-per-file": self.one_document_per_file,
             "--format mds": self.format == MDS_FORMAT,
             "--one-document-per-block": self.one_document_per_block,
             "--test-input": bool(self.test_inputs),
+            "--test-fraction": bool(self.test_fraction),
             "words": self.words is not None,
             "--append-eod": self.append_eod,
         }
         of_text = {
             "--vocab": self.vocab is not None,
             "--cased": self.cased,
+            "--uncased": self.uncased,
             "--any-case": self.any_case,
             "--lines-are-sentences": self.lines_are_sentences,
         }
@@ -93,8 +99,16 @@ class Tokenize(TextRequest, DocumentRequest, InRows):
             _refuse(of_text, "does not work with --tokenizer, whose file has all settings; leave it out")
         if isinstance(self.words, str) and not self.is_given:
             raise UsageError(f"--words {self.words}: names a column of --input or --dataset; give one of these")
-        if self.eod_token is not None and not self.append_eod:
-            raise UsageError(f"--eod-token {self.eod_token}: needs --append-eod; add it")
+        if self.test_fraction and not self.is_given:
+            raise UsageError(
+                f"--test-fraction {self.test_fraction:g}: is for --input or --dataset; a corpus has the test split that "
+                "bertprep shard --test-fraction held out, so leave it out"
+            )
+        if self.test_fraction and self.test_inputs:
+            raise UsageError(
+                f"--test-fraction {self.test_fraction:g}: cannot be used with --test-input, which is the whole test split; "
+                "give one of them"
+            )
         if self.append_eod and self.format == MDS_FORMAT:
             raise UsageError(
                 "--append-eod: is only for token shards; rows of --format mds end with the tokenizer's own; omit one of them"
@@ -116,10 +130,13 @@ class Tokenize(TextRequest, DocumentRequest, InRows):
         By default, a vocabulary tokenizes text shards as in `create`, whose `inputs` may name the result. With `tokenizer`,
         which tokenizes whole documents, `inputs` or `dataset` are those of `shard`, and `workers` are threads. The tokenizer is
         a tokenizer.json, a model on the Hub, or an object of transformers or tokenizers. `dataset` may be an object of
-        `datasets`, which each run reads again. `test_inputs` become a test split, and other documents that it contains too are
-        left out. `words` is a function such as `jieba.lcut`, or a column; it defines the whole words that are masked later.
-        With `output`, the shards are in output/tokens. `format="mds"` also writes rows to output/mds, and adds an entry "mds"
-        next to "tokens" in `folders` and `manifests`.
+        `datasets`, which each run reads again. `test_fraction` of the text is held out as a test split, by the hashes of
+        documents like `shard`'s; or `test_inputs` become the test split, and other documents that it contains too are left out.
+        Without `inputs` and `dataset`, the files are read again from which the text shards of `corpus` were made, since the
+        shards have lost line breaks; these are tokenized, with a warning, only if the files are gone. `words` is a function
+        such as `jieba.lcut`, or a column: it defines the whole words that are masked later. With `output`, the shards are in
+        output/tokens. `format="mds"` also writes rows to output/mds, and adds an entry "mds" next to "tokens" in `folders` and
+        `manifests`.
 
         Raises `UsageError` for contradictory or impossible arguments, and `BertprepError` for invalid text or vocabulary, a
         failing machine, or an output folder with other settings.
@@ -138,16 +155,16 @@ class Tokenize(TextRequest, DocumentRequest, InRows):
         from bertprep.text.summary import report_given
         from bertprep.tokens.make import token_job
 
-        texts, vocabulary = find_text(self, workers, cased=self.cased)
+        texts, vocabulary, cased = find_text(self, workers, cased=self.cased)
         if texts.is_of_workspace:
             name = tokens_name(
-                cased=self.cased, vocabulary=vocabulary.sha256, shards=texts.made_from["shards"],
+                cased=cased, vocabulary=vocabulary.sha256, shards=texts.made_from["shards"],
                 test_fraction=texts.test_fraction,
             )  # fmt: skip
             folder = self.workspace.tokens(name, texts.corpus)
         else:
             folder = as_path(self.output or ".") / TOKENS
-        made = self.make(token_job(texts, vocabulary, folder, cased=self.cased), workers)
+        made = self.make(token_job(texts, vocabulary, folder, cased=cased), workers)
         if not texts.is_of_workspace and made.is_complete:
             report_given(self.reporter, texts, made, is_meant=self.lines_are_sentences)
         return made
@@ -157,17 +174,17 @@ class Tokenize(TextRequest, DocumentRequest, InRows):
         from bertprep.text.tokenize_documents import document_job
 
         tokenizer = _open_tokenizer(self)
+        eod = self._find_eod(tokenizer)
         if self.output is None:
-            documents = self._documents_of_corpus(workers)
-            folder = self.workspace.tokens(f"{tokenizer.info.name}_{tokenizer.info.sha256[:8]}", documents.corpus)
+            documents, folder = self._documents_of_corpus(tokenizer, eod, workers)
         else:
             folder = as_path(self.output) / TOKENS
-            documents = self._given_documents(folder, workers)
+            documents = self._given_documents(tokenizer, eod, folder, workers)
         is_cluster = isinstance(workers, ClusterWorkers)
-        job = document_job(
-            tokenizer, documents, folder, threads=1 if is_cluster else self.workers, eod=self._find_eod(tokenizer)
-        )
+        job = document_job(tokenizer, documents, folder, threads=1 if is_cluster else self.workers, eod=eod)
         made = self.make(job, workers if is_cluster or tokenizer.is_compiled else 1)
+        if made.is_complete:
+            remove_folder(folder / HASHED)
         if self.output is not None and self.part is None:
             documents.report(made, self.reporter)
         if made.is_complete and self.output is not None:
@@ -183,36 +200,79 @@ class Tokenize(TextRequest, DocumentRequest, InRows):
         """Return the id of the token to put after each document, or None."""
         if not self.append_eod:
             return None
-        eod = tokenizer.info.sep if self.eod_token is None else tokenizer.id_of(self.eod_token)
-        if eod is None and self.eod_token is None:
+        if tokenizer.info.sep is None:
             raise UsageError(
-                f"--append-eod: the tokenizer {tokenizer.info.name} has no token that ends a text, such as </s>; name one "
-                "of its tokens with --eod-token"
+                f"--append-eod: the tokenizer {tokenizer.info.name} has no token that ends a text, such as </s>; leave it out"
             )
-        if eod is None:
-            raise UsageError(
-                f"--eod-token {self.eod_token}: the tokenizer {tokenizer.info.name} has no such token; name one that it has"
-            )
-        return eod
+        return tokenizer.info.sep
 
-    def _documents_of_corpus(self, workers: int) -> DocumentShards:
+    def _documents_of_corpus(self, tokenizer: DocumentTokenizer, eod: int | None, workers: int) -> tuple[DocumentShards, Path]:
+        """Return the documents of a corpus, and the folder for their tokens.
+
+        The documents are read from the files of which the text shards were made, or else from the shards, which have no lines.
+        """
+        from bertprep.commands.documents import find_sources_of
         from bertprep.commands.texts import find_corpus
-        from bertprep.text.tokenize_documents import shards_of_corpus
+        from bertprep.sources.noted import SourcesGoneError
+        from bertprep.text.held_out import HeldOut
+        from bertprep.text.tokenize_documents import DocumentShards, shards_of_corpus, shards_of_sources
+        from bertprep.work.manifest import read_manifest
 
-        return shards_of_corpus(find_corpus(self, workers))
+        texts = find_corpus(self, workers)
+        corpus, name = texts.corpus, f"{tokenizer.info.name}_{tokenizer.info.sha256[:8]}"
+        folder = self.workspace.tokens(name, corpus)
+        if (manifest := read_manifest(self.workspace.sharded(corpus))) is None:
+            raise BertprepError(f"{self.workspace.sharded(corpus)}: was removed during the run; run the command again")
+        try:
+            held_out = HeldOut.of_corpus(manifest)
+            inputs: dict[str, Any] = {
+                each: manifest.made_with[each] for each in ("inputs", "test_inputs") if each in manifest.made_with
+            }
+            made_from = {**inputs, **held_out.made_with}
+            documents = DocumentShards(corpus, [], made_from, is_of_workspace=True, advice=texts.advice)
+            if finished := self._find_finished(tokenizer, eod, documents, folder):
+                return finished, folder
+            sources, files = find_sources_of(self, corpus, manifest.made_with, workers)
+        except SourcesGoneError as error:
+            warn(f"{corpus}: its text shards are tokenized, in which documents have no line breaks: {error}")
+            return shards_of_corpus(texts), self.workspace.tokens(f"{name}_without_lines", corpus)
+        documents = replace(documents, shards=shards_of_sources(sources, files, corpus).shards)
+        return self._split(documents, held_out, folder, workers), folder
 
-    def _given_documents(self, folder: Path, workers: int) -> DocumentShards:
+    def _given_documents(self, tokenizer: DocumentTokenizer, eod: int | None, folder: Path, workers: int) -> DocumentShards:
         from bertprep.commands.documents import check_documents, find_given
         from bertprep.sources.copied_texts import copy_texts
         from bertprep.sources.corpora import GIVEN, name_corpus, name_data_set
-        from bertprep.text.tokenize_documents import shards_of_sources
+        from bertprep.text.held_out import HeldOut
+        from bertprep.text.tokenize_documents import hash_sources, shards_of_sources
 
         corpus = self.corpus or (GIVEN if self.dataset is None else name_data_set(self.dataset, self.split))
         sources = find_given(self, self.words if isinstance(self.words, str) else None)
         if not isinstance(self.dataset, str | Path | None):
             sources = [*copy_texts(sources[0], self.given_folder), *sources[1:]]
         check_documents(self, sources, folder, makes_pairs=False)
-        return shards_of_sources(sources, name_corpus(corpus, self.workspace), workers, self.reporter)
+        corpus = name_corpus(corpus, self.workspace)
+        documents = shards_of_sources(sources, hash_sources(sources, corpus, workers, self.reporter), corpus)
+        if not self.test_fraction:
+            return documents
+        held_out = HeldOut(ShardSettings(test_fraction=self.test_fraction))
+        documents = replace(documents, made_from={**documents.made_from, **held_out.made_with})
+        finished = self._find_finished(tokenizer, eod, documents, folder)
+        return finished or self._split(documents, held_out, folder, workers)
+
+    def _find_finished(
+        self, tokenizer: DocumentTokenizer, eod: int | None, documents: DocumentShards, folder: Path
+    ) -> DocumentShards | None:
+        """Return the documents with their finished shards, if there are such: then no document has to be hashed."""
+        from bertprep.text.held_out import find_split, with_finished_shards
+        from bertprep.text.tokenize_documents import settings_of
+
+        made_with = settings_of(tokenizer, documents.corpus, documents.made_from, eod)
+        finished = find_split(folder, made_with, documents.advice)
+        return with_finished_shards(documents, finished) if finished else None
+
+    def _split(self, documents: DocumentShards, held_out: HeldOut, folder: Path, workers: int) -> DocumentShards:
+        return held_out.split(documents, folder, part=self.read_part(), workers=workers, reporter=self.reporter)
 
     def _make_mds(self, made: Made) -> Made:
         """Make MDS rows from the token shards, and return a result that lists both."""

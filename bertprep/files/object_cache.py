@@ -22,7 +22,7 @@ from queue import SimpleQueue
 from bertprep.errors import BertprepError
 from bertprep.files import object_store
 from bertprep.files.atomic import atomic_file, remove_leftovers
-from bertprep.files.checksums import BLAKE3, Checksum
+from bertprep.files.checksums import show_checksum
 from bertprep.files.lock import locked
 from bertprep.files.paths import ObjectPath, open_download, open_plain
 from bertprep.progress import Progress
@@ -52,8 +52,8 @@ def cache_folder() -> Path:
     return folder
 
 
-def fetch(files: Mapping[Path, Checksum | None]) -> None:
-    """Download those of these files that are objects without a copy, and verify the checksums that are given.
+def fetch(files: Mapping[Path, str | None]) -> None:
+    """Download those of these files that are objects without a copy, and verify the BLAKE3 of each where it is given.
 
     Raises `BertprepError` for a wrong checksum, and before any download if the disk has too little space.
     """
@@ -154,10 +154,12 @@ def _in_threads(work: Callable[[ObjectPath], ObjectPath], paths: Sequence[Object
         waiting.clear()
 
 
-def _download(path: ObjectPath, expected: Checksum | None) -> ObjectPath:
-    algorithm = expected.algorithm if expected else BLAKE3
+def _download(path: ObjectPath, expected: str | None) -> ObjectPath:
     with atomic_file(_copy(path), mode=0o600, tidies=False) as file:
-        found = Checksum(algorithm, object_store.download(path, path.status(), file, algorithm=algorithm))
-        if expected not in (None, found):
-            raise BertprepError(f"{path}: has {found}, but its manifest lists {expected}; the file is corrupt; make it again")
+        found = object_store.download(path, path.status(), file)
+        if expected and found != expected:
+            raise BertprepError(
+                f"{path}: has {show_checksum(found)}, but its manifest lists {show_checksum(expected)}; the file is corrupt; "
+                "make it again"
+            )
     return path

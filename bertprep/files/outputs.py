@@ -58,12 +58,11 @@ def marked_by(marker: Path) -> Callable[[Path], bool]:
     return lambda _: marker.is_file()
 
 
-def has_in_head(*marks: bytes) -> Callable[[Path], bool]:
-    """Return a check that accepts files which contain one of these byte strings in their first 64 KiB."""
+def has_in_head(mark: bytes) -> Callable[[Path], bool]:
+    """Return a check that accepts files which contain these bytes in their first 64 KiB."""
 
     def is_own(path: Path) -> bool:
         with open_head(path) as file:
-            head = file.read(HEAD_BYTES)
-        return any(mark in head for mark in marks)
+            return mark in file.read(HEAD_BYTES)
 
     return is_own

@@ -19,7 +19,7 @@ from typing import IO, Any, BinaryIO, cast
 
 from bertprep.errors import BertprepError, UsageError, reading
 from bertprep.files import object_store
-from bertprep.files.checksums import BLAKE3, Checksum, new_hash
+from bertprep.files.checksums import BLAKE3, new_hash
 from bertprep.files.object_store import Status
 from bertprep.files.object_url import SCHEMES, ObjectUrl, shown, why_refused
 
@@ -262,11 +262,6 @@ def checksum_of(path: Path, algorithm: str = BLAKE3) -> str:
         while block := file.read(_BLOCK_BYTES):
             hashed.update(block)
     return str(hashed.hexdigest())
-
-
-def checksum_like(listed: Checksum, path: Path) -> Checksum:
-    """Return the checksum of a file, by the same algorithm as the listed one."""
-    return Checksum(listed.algorithm, checksum_of(path, listed.algorithm))
 
 
 def sizes_of(folder: Path, names: Iterable[str]) -> dict[str, int]:

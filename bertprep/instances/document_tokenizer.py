@@ -9,6 +9,7 @@ treat differently, because they use different versions of Unicode, still go thro
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import threading
 from collections.abc import Mapping, Sequence
@@ -23,13 +24,11 @@ from numpy.typing import NDArray
 from tokenizers.models import BPE, WordPiece
 from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
-from tokenizers.processors import TemplateProcessing
 
-from bertprep.errors import BertprepError, first_line, quoted
+from bertprep.errors import BertprepError, first_line
 from bertprep.instances.given_words import GIVEN, Segmenter, begin_words, find_starts
 from bertprep.instances.tokenizer import Tokenizer
 from bertprep.instances.tokenizer_files import TOKENIZER, TOKENIZER_CONFIG
-from bertprep.instances.tokenizer_trial import why_unusable
 from bertprep.instances.vocabulary import MAX_TOKENS, SPECIAL_TOKENS, Vocabulary
 from bertprep.untrusted import parse_json, read_bounded
 
@@ -136,7 +135,8 @@ class DocumentTokenizer:
     """A tokenizer that is read from a tokenizer.json.
 
     `config` is the tokenizer_config.json that names the mask token, by default the one next to the tokenizer.json. As an
-    attribute it is None if the tokenizer.json alone is enough.
+    attribute it is None if the tokenizer.json alone is enough. `content` is the tokenizer.json for token shards: the file as it
+    is, or with a template that puts [CLS] and [SEP] around a text, as rows have them. Its sha256 identifies the tokenizer.
     """
 
     def __init__(self, path: Path, name: str, config: Path | None = None, words: Segmenter | str | None = None) -> None:
@@ -150,15 +150,13 @@ class DocumentTokenizer:
         if config is None and path.name == TOKENIZER:
             config = path.with_name(TOKENIZER_CONFIG)
         mask = _read_mask_token(config) if config and config.is_file() else None
-        if why := why_unusable(data, _SAMPLE):
-            raise BertprepError(f"{path}: is not a tokenizer.json that the library tokenizers can read: {quoted(why)}")
         try:
             self._library = _load(data)
             ids = _find_special_ids(self._library)
             named = None if mask is None else self._library.token_to_id(mask)
             self.config = None if named in (None, ids["mask"]) else config
             ids["mask"] = ids["mask"] if named is None else named
-            sample = self._library.encode(_SAMPLE, add_special_tokens=False)
+            sample = _encode_own_text(self._library, _SAMPLE, add_special_tokens=False)
         except BaseException as error:
             raise _explained(path, "is not a tokenizer.json that the library tokenizers can read", error) from error
         vocabulary, added = self._library.get_vocab(with_added_tokens=True), self._library.get_added_tokens_decoder()
@@ -174,7 +172,8 @@ class DocumentTokenizer:
         rule = GIVEN if words else _find_rule_of_words(self._library, sample, self._table, self._added)
         # Given words need the position of each token in the text, which the compiled loop does not return.
         self._compiled, self._lock = None if words else _compile(path, self._library, vocabulary), threading.Lock()
-        model, sha256 = type(self._library.model).__name__, hashlib.sha256(data).hexdigest()
+        self.content = _with_template(data, self._library, ids["cls"], ids["sep"])
+        model, sha256 = type(self._library.model).__name__, hashlib.sha256(self.content).hexdigest()
         self.info = TokenizerInfo(name, sha256, model, width, **ids, special=tuple(sorted(special)), words=rule)
 
     def __reduce__(self) -> tuple[type[DocumentTokenizer], tuple[Path, str, Path | None, Segmenter | str | None]]:
@@ -188,14 +187,25 @@ class DocumentTokenizer:
         return {name: str(self._library.id_to_token(each)) for name, each in ids.items() if each is not None}
 
     @property
+    def settings(self) -> dict[str, Any]:
+        """Return the tokenizer_config.json with which `AutoTokenizer` of transformers opens `content`.
+
+        Like rows, its encodings have no segments.
+        """
+        return {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "model_input_names": ["input_ids", "attention_mask"],
+            **{f"{name}_token": token for name, token in self.special_tokens.items()},
+        }
+
+    def files(self) -> dict[str, bytes]:
+        """Return the files that make a folder of token shards a tokenizer folder of transformers, by name."""
+        return {TOKENIZER: self.content, TOKENIZER_CONFIG: (json.dumps(self.settings, indent=2) + "\n").encode()}
+
+    @property
     def is_compiled(self) -> bool:
         """Return whether a compiled loop, which uses one thread, does most of the work."""
         return self._compiled is not None
-
-    def id_of(self, token: str) -> int | None:
-        """Return the id of a token, or None if the vocabulary does not contain it."""
-        found: int | None = self._library.token_to_id(token)
-        return found
 
     def encode(self, texts: Sequence[str], starts: Sequence[NDArray[np.int64]] = ()) -> Documents:
         """Return the tokens of some documents, without special tokens.
@@ -227,27 +237,6 @@ class DocumentTokenizer:
                 begins_word |= _at_or_after(self._added[tokens])
         begins_word[(np.cumsum(lengths) - lengths)[lengths > 0]] = True
         return Documents(tokens, lengths, begins_word)
-
-    def with_template(self) -> bytes:
-        """Return the tokenizer.json with a template that puts the [CLS] and [SEP] of `info` around a text.
-
-        If the file's own template already does that, the file is returned unchanged.
-        """
-        data = _read(self.path)
-        found = self._library.encode("a").ids
-        begins = self.info.cls is None or found[:1] == [self.info.cls]
-        if begins and (self.info.sep is None or found[-1:] == [self.info.sep]):
-            return data
-        names = self.special_tokens
-        cls = [names["cls"]] if "cls" in names else []
-        sep = [names["sep"]] if "sep" in names else []
-        library = tokenizers.Tokenizer.from_str(data.decode())
-        library.post_processor = TemplateProcessing(
-            single=[*cls, "$A", *sep],
-            pair=[*cls, "$A", *sep, "$B:1", *(f"{each}:1" for each in sep)],
-            special_tokens=[(names[role], getattr(self.info, role)) for role in ("cls", "sep") if role in names],
-        )
-        return str(library.to_str(pretty=True)).encode()
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of these ids, including special tokens."""
@@ -330,6 +319,46 @@ def _read_mask_token(config: Path) -> str | None:
     return token if isinstance(token, str) else None
 
 
+def _with_template(data: bytes, tokenizer: tokenizers.Tokenizer, cls: int | None, sep: int | None) -> bytes:
+    """Return a tokenizer.json with a template that puts [CLS] and [SEP] around a text, as far as the tokenizer has them.
+
+    If the file's own template does that, the file is returned unchanged. Its JSON is edited, not written by the library, so
+    that the sha256 does not depend on the library's version.
+    """
+    added = [each for each in (cls, sep) if each is not None]
+    around = _encode_own_text(tokenizer, "a", add_special_tokens=True)
+    plain = _encode_own_text(tokenizer, "a", add_special_tokens=False)
+    if around is None or plain is None or not added:
+        return data
+    begin, end = ([] if each is None else [each] for each in (cls, sep))
+    if around.ids == [*begin, *plain.ids, *end]:
+        return data
+
+    def place(sequence: str, number: int, *, begins: bool) -> list[dict[str, Any]]:
+        tokens = [*(begin if begins else []), None, *end]
+        return [
+            {"Sequence": {"id": sequence, "type_id": number}}
+            if each is None
+            else {"SpecialToken": {"id": tokenizer.id_to_token(each), "type_id": number}}
+            for each in tokens
+        ]
+
+    template = {
+        "type": "TemplateProcessing",
+        "single": place("A", 0, begins=True),
+        "pair": [*place("A", 0, begins=True), *place("B", 1, begins=False)],
+        "special_tokens": {
+            token: {"id": token, "ids": [each], "tokens": [token]} for each in added if (token := tokenizer.id_to_token(each))
+        },
+    }
+    content = json.loads(data)
+    own = content.get("post_processor") or {}
+    processors = own["processors"] if own.get("type") == "Sequence" else [own]
+    kept = [each for each in processors if each.get("type") == "ByteLevel"]  # it trims the offsets of tokens
+    content["post_processor"] = {"type": "Sequence", "processors": [*kept, template]} if kept else template
+    return (json.dumps(content, ensure_ascii=False, indent=2) + "\n").encode()
+
+
 def _load(data: bytes) -> tokenizers.Tokenizer:
     """Return the tokenizer of a file without truncation, padding and dropout, and without special tokens from text."""
     tokenizer = tokenizers.Tokenizer.from_str(data.decode())
@@ -352,21 +381,32 @@ def _explained(path: Path, what: str, error: BaseException) -> BaseException:
 def _find_special_ids(tokenizer: tokenizers.Tokenizer) -> dict[str, int | None]:
     """Return the ids of the special tokens.
 
-    These are the tokens that the tokenizer puts around a text, or else tokens with the usual names. If several of these names
-    are in the vocabulary, one that the file marks as special is preferred.
+    These are the tokens that the tokenizer puts around the text "a", or else tokens with the usual names. If several of these
+    names are in the vocabulary, one that the file marks as special is preferred.
     """
     special = {each for each, token in tokenizer.get_added_tokens_decoder().items() if token.special}
     ids: dict[str, int | None] = {}
     for role, names in _NAMES.items():
         known = [each for each in map(tokenizer.token_to_id, names) if each is not None]
         ids[role] = next((each for each in known if each in special), known[0] if known else None)
-    around = tokenizer.encode("a")
-    if len(around) and around.special_tokens_mask[0]:
+    around = _encode_own_text(tokenizer, "a", add_special_tokens=True)
+    if around and around.special_tokens_mask[0]:
         ids["cls"] = around.ids[0]
-    if len(around) > 1 and around.special_tokens_mask[-1]:
+    if around and len(around) > 1 and around.special_tokens_mask[-1]:
         ids["sep"] = around.ids[-1]
     unknown = getattr(tokenizer.model, "unk_token", None)
     return {**ids, "unk": ids["unk"] if unknown is None else tokenizer.token_to_id(unknown)}
+
+
+def _encode_own_text(tokenizer: tokenizers.Tokenizer, text: str, *, add_special_tokens: bool) -> tokenizers.Encoding | None:
+    """Return the tokens of a text of bertprep's own, or None if the vocabulary does not cover it.
+
+    Whether a tokenizer suits the user's text, only that text can tell.
+    """
+    try:
+        return tokenizer.encode(text, add_special_tokens=add_special_tokens)
+    except Exception:  # the library raises no narrower class
+        return None
 
 
 def share_in_long_words(begins_word: NDArray[np.bool_]) -> float:
@@ -405,15 +445,18 @@ def _begins_word_by_id(tokenizer: tokenizers.Tokenizer, vocabulary: Mapping[str,
 
 
 def _find_rule_of_words(
-    tokenizer: tokenizers.Tokenizer, sample: tokenizers.Encoding, table: NDArray[np.bool_], added: NDArray[np.bool_]
+    tokenizer: tokenizers.Tokenizer, sample: tokenizers.Encoding | None, table: NDArray[np.bool_], added: NDArray[np.bool_]
 ) -> str:
     """Return the rule by which words are found.
 
     `word_ids` is the rule only if it splits the sample, and differently from the table. Without a pre-tokenizer, `word_ids`
-    changes only at tokens that were added to the vocabulary, and so does not find words.
+    changes only at tokens that were added to the vocabulary, and so does not find words. `sample` is None if the vocabulary
+    does not cover it.
     """
     if isinstance(tokenizer.model, WordPiece) and tokenizer.model.continuing_subword_prefix:
         return WORDPIECE
+    if sample is None:
+        return TABLE
     begins_word = np.diff(np.array(sample.word_ids, np.float64), prepend=-1) != 0
     is_split = (begins_word & ~_at_or_after(added[sample.ids]))[1:].any()
     return WORD_IDS if is_split and not np.array_equal(table[sample.ids][1:], begins_word[1:]) else TABLE

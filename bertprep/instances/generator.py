@@ -16,7 +16,17 @@ from bertprep.config import InstanceSettings
 from bertprep.errors import BertprepError
 from bertprep.instances.tokenizer import TokenizedShard
 from bertprep.instances.vocabulary import Vocabulary
-from bertprep.kernels.numbers import GENERATOR_STATE_SIZE, INSTANCES, MASKS, PACKED, TWISTER_SIZE, TWISTER_STATE, TWISTER_USED
+from bertprep.kernels.numbers import (
+    GENERATOR_STATE_SIZE,
+    INSTANCES,
+    MASKS,
+    PACKED,
+    PAIR_TOKENS,
+    TRUNCATED_TOKENS,
+    TWISTER_SIZE,
+    TWISTER_STATE,
+    TWISTER_USED,
+)
 
 GENERATOR = "google-research/bert eedf5716"
 """The program whose examples the generator reproduces, as manifests name it."""
@@ -31,6 +41,9 @@ class Instances:
     slices[i, 2:4]. Its masks are mask_ends[i - 1] to mask_ends[i] - 1 (from 0 for the first instance). At mask_positions, in
     ascending order, mask_replacements replaces the token; UNCHANGED keeps it. Record k is instance order[k]. For full sentences
     the size of B is NO_SEGMENT, and `tokens` has the packed tokens of all rounds.
+
+    `paired_tokens` counts the tokens of the pairs before they are truncated to the length of a record, and `truncated_tokens`
+    those that this removes, both without pairs that have a sentence longer than a record. For full sentences they are 0.
     """
 
     tokens: NDArray[np.int32]  # (tokens,)
@@ -40,6 +53,8 @@ class Instances:
     mask_positions: NDArray[np.uint16]  # (masks,)
     mask_replacements: NDArray[np.int32]  # (masks,)
     order: NDArray[np.int64]  # (n,)
+    paired_tokens: int
+    truncated_tokens: int
 
     def __len__(self) -> int:
         return len(self.slices)
@@ -108,6 +123,8 @@ def generate_instances(shard: TokenizedShard, vocabulary: Vocabulary, settings: 
         made["mask_positions"][:n_masks],
         made["mask_replacements"][:n_masks],
         records,
+        paired_tokens=int(state[PAIR_TOKENS]),
+        truncated_tokens=int(state[TRUNCATED_TOKENS]),
     )
 
 

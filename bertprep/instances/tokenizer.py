@@ -37,6 +37,12 @@ _CAPITAL_SIGMA = "Σ".encode()
 _DROPPED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ufffd]")
 
 
+_LONG_WORD = re.compile(
+    r"[^\s!-/:-@\[-`{-~\u2000-\u206f\u3000-\u303f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff00-\uffef]"
+    rf"{{{LONGEST_WORD + 1},}}"
+)
+
+
 @dataclass(frozen=True)
 class TokenizedShard:
     """The tokens of a text shard, and where its sentences and documents start.
@@ -163,6 +169,15 @@ class Tokenizer:
             text_bytes=size,
             text_crc32c=text_crc32c,
         )
+
+
+def share_of_long_words(text: str) -> float:
+    """Return the fraction of a text in words of more than `LONGEST_WORD` characters, without spaces, punctuation and Hanzi.
+
+    >>> share_of_long_words("acgt" * 75 + ", a " * 75)
+    0.5
+    """
+    return sum(map(len, _LONG_WORD.findall(text))) / max(len(text), 1)
 
 
 def _build_trie(vocabulary: Vocabulary) -> tuple[NDArray[np.int32], int]:

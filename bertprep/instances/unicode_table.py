@@ -9,7 +9,10 @@ from importlib.resources import as_file, files
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep.kernels.numbers import REPLACEMENT_SHIFT
+from bertprep.kernels.numbers import CODE_POINT_KIND, REPLACEMENT_SHIFT
+
+CODE_POINTS = 0x110000
+"""The number of code points, from 0 to U+10FFFF."""
 
 
 def load_unicode_table(*, lower: bool) -> tuple[NDArray[np.uint32], NDArray[np.uint8]]:
@@ -31,3 +34,31 @@ def load_unicode_table(*, lower: bool) -> tuple[NDArray[np.uint32], NDArray[np.u
         replacements[is_text] = table[f"{name}_replacements"]
         entries[table[f"{name}_points"]] |= starts.astype(np.uint32) << np.uint32(REPLACEMENT_SHIFT)
     return entries, replacements
+
+
+def load_replacements(*, lower: bool) -> tuple[NDArray[np.uint8], NDArray[np.int64], list[str]]:
+    """Return what the tokenizer does with each code point, for Python.
+
+    That is (kinds, points, texts): the kind of each code point (1,114,112,), such as DROP, and the code points that are
+    replaced, with the text that replaces each.
+    """
+    entries, replacements = load_unicode_table(lower=lower)
+    points = np.flatnonzero(entries >> REPLACEMENT_SHIFT)
+    memory = replacements.tobytes()
+    texts = [read_replacement(entry, memory) for entry in entries[points].tolist()]
+    return (entries & CODE_POINT_KIND).astype(np.uint8), points, texts
+
+
+def read_replacement(entry: int, replacements: bytes) -> str:
+    """Return the text that replaces a code point, given its entry; "" if there is none."""
+    start = entry >> REPLACEMENT_SHIFT
+    return replacements[start + 2 : start + 2 + replacements[start]].decode()
+
+
+def encode_code_points(text: str) -> NDArray[np.uint32]:
+    """Return the code points of a text: (characters,)."""
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
+
+
+def decode_code_points(points: NDArray[np.uint32]) -> str:
+    return points.astype("<u4", copy=False).tobytes().decode("utf-32-le", "surrogatepass")

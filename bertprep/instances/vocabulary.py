@@ -2,6 +2,7 @@
 
 import codecs
 import hashlib
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -27,6 +28,9 @@ MANY_PIECES = 0.6
 
 English text has 0.07 with 8,000 tokens trained on it, 0.28 with 2,000 and 0.51 with 500.
 """
+MANY_HANZI = 0.2
+"""With a larger fraction of Hanzi among the tokens, words of several tokens are mostly those that BERT's tokenizer cuts up."""
+_HANZI = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f]")
 _MAX_BYTES = 64 << 20
 _SHOWN = 40  # characters of a token in an error
 _MANY_LOWER = 0.5  # fraction of lower-case tokens; far smaller in Chinese or Japanese, where few letters have two cases
@@ -50,6 +54,11 @@ class Vocabulary:
     def continues_word(self) -> NDArray[np.bool_]:
         """By id, whether a token continues a word, as ## tokens do: (v,)."""
         return np.array([token.startswith("##") for token in self.tokens])
+
+    @cached_property
+    def is_hanzi(self) -> NDArray[np.bool_]:
+        """By id, whether a token is a single Hanzi, which BERT's tokenizer takes for a word: (v,)."""
+        return np.array([_HANZI.fullmatch(token) is not None for token in self.tokens])
 
     def __len__(self) -> int:
         return len(self.tokens)

@@ -139,7 +139,7 @@ def _put_instance(g, text, instance, mask, a_start, a_size, b_start, b_size):
 
 @subroutine
 def _draw_random_next(g, document, target):
-    """Return (start, end) of sentences in another document, from a random one on, until they have `target` tokens."""
+    """Return the first sentence, and the one after the last, from a random one on in another document, of `target` tokens."""
     other = 0
     for _ in range(_RANDOM_DOCUMENT_TRIES):
         other = draw_below(g.twister, g.documents)
@@ -147,12 +147,18 @@ def _draw_random_next(g, document, target):
             break
     sentence, end = g.document_starts[g.order[other]], g.document_starts[g.order[other] + 1]
     sentence += draw_below(g.twister, end - sentence)
-    start = g.sentence_starts[sentence]
+    first, start = sentence, g.sentence_starts[sentence]
     while True:
         sentence += 1
         if sentence == end or g.sentence_starts[sentence] - start >= target:
             break
-    return start, g.sentence_starts[sentence]
+    return first, sentence
+
+
+@subroutine
+def _is_too_long(g, sentence):
+    """Return whether a sentence alone exceeds `longest` tokens. In a segment only the last sentence can."""
+    return g.sentence_starts[sentence + 1] - g.sentence_starts[sentence] > g.longest
 
 
 @subroutine
@@ -201,14 +207,20 @@ def generate(generator: Generator) -> i64:
                 a_sentences = 1
                 if chunk_sentences >= 2:
                     a_sentences = 1 + draw_below(g.twister, chunk_sentences - 1)
-                a_end = g.sentence_starts[chunk_start + a_sentences]
+                a_end = chunk_start + a_sentences
+                a_size = g.sentence_starts[a_end] - a_start
                 random_next = chunk_sentences == 1 or draw_53_bits(g.twister) < _HALF
                 if random_next:
-                    b_start, b_end = _draw_random_next(g, document, target - (a_end - a_start))
-                    sentence = chunk_start + a_sentences  # the sentences after A are used again by the next pair
+                    b_first, b_end = _draw_random_next(g, document, target - a_size)
+                    sentence = a_end  # the sentences after A are used again by the next pair
                 else:
-                    b_start, b_end = a_end, g.sentence_starts[sentence]
-                a_start, a_size, b_start, b_size = _truncate(g, a_start, a_end - a_start, b_start, b_end - b_start)
+                    b_first, b_end = a_end, sentence
+                b_start = g.sentence_starts[b_first]
+                b_size = g.sentence_starts[b_end] - b_start
+                if not (_is_too_long(g, a_end - 1) or _is_too_long(g, b_end - 1)):
+                    g.state[n.PAIR_TOKENS] += a_size + b_size
+                    g.state[n.TRUNCATED_TOKENS] += max(a_size + b_size - g.longest, 0)
+                a_start, a_size, b_start, b_size = _truncate(g, a_start, a_size, b_start, b_size)
                 mask = _put_instance(g, g.tokens, instance, mask, a_start, a_size, b_start, b_size)
                 g.is_random_next[instance] = random_next
                 instance += 1

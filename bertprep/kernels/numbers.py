@@ -118,10 +118,11 @@ TWISTER_STATE = 624
 TWISTER_USED = 2 * TWISTER_STATE
 TWISTER_SIZE = TWISTER_USED + 1
 """Size of a Mersenne Twister: its state, the next 624 draws, and the number of draws that are used."""
-GENERATOR_STATE_SIZE = 5
-ROUND, DOCUMENT, INSTANCES, MASKS, PACKED = range(GENERATOR_STATE_SIZE)
-"""The generator's state: the round, the index in the shuffled documents, the numbers of instances and masks so far, and for
-full sentences the number of packed tokens."""
+GENERATOR_STATE_SIZE = 7
+ROUND, DOCUMENT, INSTANCES, MASKS, PACKED, PAIR_TOKENS, TRUNCATED_TOKENS = range(GENERATOR_STATE_SIZE)
+"""The generator's state: the round, the index in the shuffled documents, the numbers of instances and masks so far; for full
+sentences the number of packed tokens; for pairs of sentences that all fit a record, the number of tokens before they are
+truncated, and how many of these are removed."""
 NO_SEGMENT = -1
 """The size of segment B if B and its [SEP] are missing; then the length is still the sizes of both segments plus three."""
 UNCHANGED = -1

@@ -20,8 +20,8 @@ from bertprep import kernels
 from bertprep.config import DEFAULT_VARIANT, SQUAD, RecordFormat, Variant
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import temporary_folder
-from bertprep.files.checksums import listed_checksum
-from bertprep.files.paths import checksum_like
+from bertprep.files.checksums import BLAKE3
+from bertprep.files.paths import checksum_of
 from bertprep.records.arrow_reader import class_names
 from bertprep.records.columns import NoColumnsError
 from bertprep.records.dataset_info import ledgers_by_format
@@ -115,9 +115,10 @@ def conversion_job(data_set: DataSet, sources: Sequence[IdentifiedFile], target:
         made_with={
             **{name: value for name, value in known.items() if name not in variant},
             **conversion.made_with,
-            "converted_from": {source.name: source.checksum.digits for source in sources},
+            "converted_from": {source.name: source.blake3 for source in sources},
         },
         versions={},
+        counts=manifest.counts,
         copies=copies,
         advice="choose another target folder",
     )
@@ -142,7 +143,7 @@ def convert_file(data_set: DataSet, source: IdentifiedFile, target: Path, conver
             return entry_of(converter.convert(spans, target))
         with temporary_folder(target) as folder:
             entry = entry_of(converter.convert(spans, folder / target.name))
-    if (listed := listed_checksum(entry)) != checksum_like(listed, target):
+    if checksum_of(target) != entry[BLAKE3]:
         raise UsageError(
             f"{target}: exists with other content than this conversion's; name another file, or move this one away"
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 from bertprep import kernels, pool
 from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError
-from bertprep.files.checksums import BLAKE3, SHA256, Checksum, find_checksum, listed_checksum
+from bertprep.files.checksums import BLAKE3, SHA256, show_checksum
 from bertprep.files.paths import checksum_of
 from bertprep.progress import SILENT, Reporter
 from bertprep.records.examples import Shape
@@ -33,21 +33,17 @@ class IdentifiedFile:
     shape: Shape
     records: int
     size_bytes: int
-    checksum: Checksum
+    blake3: str
 
 
-def identify(
-    path: Path, name: str = "", split: str = "", algorithm: str = BLAKE3, *, pred: int | None = None
-) -> IdentifiedFile:
+def identify(path: Path, name: str = "", split: str = "", *, pred: int | None = None) -> IdentifiedFile:
     """Compute the checksum of a record file and count its records; raises `BertprepError` if it is not a record file.
 
     `pred` is the number of predictions for Arrow and Parquet files that do not state it.
     """
     with Records.open(path, pred=pred) as file:
         records, size_bytes = len(file), path.stat().st_size
-        checksum = Checksum(algorithm, checksum_of(path, algorithm))
-        of_file = file.format, file.shape, records, size_bytes, checksum
-        return IdentifiedFile(path, name, split, *of_file)
+        return IdentifiedFile(path, name, split, file.format, file.shape, records, size_bytes, checksum_of(path))
 
 
 def with_one_pred(files: Sequence[IdentifiedFile]) -> list[IdentifiedFile]:
@@ -75,10 +71,10 @@ def check_identified(data_set: DataSet, files: Sequence[IdentifiedFile]) -> None
     for found in files:
         first = first_of.setdefault(found.split, found)
         found.shape.check_same(found.path, first.shape, first.path, SAME_SETTINGS)
-        if manifest and (listed := listed_checksum(manifest.files[found.name])) != found.checksum:
+        if manifest and (listed := manifest.files[found.name][BLAKE3]) != found.blake3:
             raise BertprepError(
-                f"{found.path}: has {found.checksum}, but {manifest_path} lists {listed}; the file is corrupt or was changed; "
-                "make it again"
+                f"{found.path}: has {show_checksum(found.blake3)}, but {manifest_path} lists {show_checksum(listed)}; the file "
+                "is corrupt or was changed; make it again"
             )
 
 
@@ -87,12 +83,9 @@ def identify_all(
 ) -> list[IdentifiedFile]:
     """Read and identify all files of a data set; raise `BertprepError` if one differs from its entry in the manifest."""
     kernels.load()
-    entries = data_set.manifest.files if data_set.manifest else {}
 
     def read(name: str) -> IdentifiedFile:
-        listed = find_checksum(entries.get(name, {}))
-        algorithm = listed.algorithm if listed else BLAKE3
-        return identify(data_set.folder / name, name, data_set.files[name], algorithm, pred=pred)
+        return identify(data_set.folder / name, name, data_set.files[name], pred=pred)
 
     identified: dict[str, IdentifiedFile] = {}
     with (

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from bertprep import kernels
 from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError, UsageError
-from bertprep.files.checksums import Checksum, find_checksum
+from bertprep.files.checksums import BLAKE3
 from bertprep.files.object_cache import fetch
 from bertprep.files.paths import ObjectPath, as_path
 from bertprep.kernels import numbers as n
@@ -408,15 +408,15 @@ def _find_excess(examples: Examples, most: NDArray[np.int64], notes: NDArray[np.
     return n.BEYOND_MODEL
 
 
-def _find_files(path: Path, split: str, is_own_name: bool = False) -> dict[Path, Checksum | None]:
-    """Return the files in a folder's split, or the file itself, with their checksums from the manifest."""
+def _find_files(path: Path, split: str, is_own_name: bool = False) -> dict[Path, str | None]:
+    """Return the files in a folder's split, or the file itself, with the BLAKE3 of each from the manifest."""
     data_set = find_records(path)
     listed = data_set.manifest.files if data_set.manifest else {}
     files = _with_status(data_set, data_set.named(split) if is_own_name else data_set.paths(split))
     if not files:
         advice = "bertprep shard makes one" if split == TEST else "name a folder that has it"
         raise UsageError(f"{path}: has no {split} split; {advice}")
-    return {file: find_checksum(listed.get(str(file.relative_to(data_set.folder)), {})) for file in files}
+    return {file: listed.get(str(file.relative_to(data_set.folder)), {}).get(BLAKE3) for file in files}
 
 
 def _check_distinct(paths: Iterable[Path]) -> None:

@@ -70,8 +70,12 @@ class HubFiles:
     keep_folders: bool = False
 
 
+WIKIPEDIA = "wikimedia/wikipedia"
+"""The data set on the Hub with the plain text of Wikipedias, which Wikimedia extracted."""
+
+
 def wikipedia(language: str, date: str) -> HubFiles:
-    return HubFiles("wikimedia/wikipedia", (f"{date}.{language}/*.parquet",))
+    return HubFiles(WIKIPEDIA, (f"{date}.{language}/*.parquet",))
 
 
 # The main branch has only a loading script, whose host is gone; the Hub's own conversion to Parquet remains.

@@ -1,11 +1,13 @@
 """The corpora that bertprep downloads, and the names that the field has for them.
 
-    --corpus                  name in files            text
-    wikipedia                 wikicorpus_en            the Wikipedia of a language
-    bookcorpus                bookscorpus              BookCorpus
-    wikipedia+bookcorpus      books_wiki_en_corpus     both, the books first
+    --corpus                  name of folders and files    text
+    wikipedia                 wikicorpus_en                the English Wikipedia
+    wikipedia_de              wikicorpus_de                that of another language
+    bookcorpus                bookscorpus                  BookCorpus
+    wikipedia+bookcorpus      books_wiki_en_corpus         both, the books first
 
---corpus accepts both names. Any other name is a corpus of the user's own.
+The names on the left are printed. Folders and files have NVIDIA's, which --corpus accepts too. Any other name is that of
+text of the user's own.
 """
 
 import re
@@ -22,6 +24,7 @@ GIVEN = "corpus"
 """The name of a corpus to which the user gives no name."""
 _BOTH = re.compile(r"books_wiki_([a-z-]+)_corpus")
 _WIKI = re.compile(r"wikicorpus_([a-z-]+)")
+_WIKIPEDIA = re.compile(r"wikipedia(?:_([a-z]+(?:-[a-z]+)*))?")
 
 
 def wiki(language: str) -> str:
@@ -42,13 +45,15 @@ def name_corpus(asked: str | None, workspace: Workspace, language: str | None = 
     sources = {BOOKS if source == "bookcorpus" else source for source in asked.split("+")}
     if sources == {BOOKS}:
         return BOOKS
-    if sources in ({"wikipedia"}, {BOOKS, "wikipedia"}):
-        name = wiki if sources == {"wikipedia"} else books_and_wiki
-        languages = [language] if language else _languages(workspace) or ["en"]
+    wikipedia = next(filter(None, map(_WIKIPEDIA.fullmatch, sources)), None)
+    if wikipedia and sources <= {BOOKS, wikipedia[0]}:
+        name = books_and_wiki if BOOKS in sources else wiki
+        named = wikipedia[1] or language
+        languages = [named] if named else _languages(workspace) or ["en"]
         if len(languages) > 1:
             raise UsageError(
                 f"--corpus {asked}: {workspace.root} has several languages of Wikipedia: {', '.join(languages)}; "
-                f"choose one, such as --corpus {name(languages[0])}"
+                f"choose one, such as --corpus {printed_name(name(languages[0]))}"
             )
         return name(languages[0])
     if "+" in asked and all(map(CORPUS.holds, sources)):
@@ -62,6 +67,19 @@ def name_corpus(asked: str | None, workspace: Workspace, language: str | None = 
             "and '.', since files are named after it"
         )
     return asked
+
+
+def printed_name(corpus: str) -> str:
+    """Return the name of a corpus as --corpus has it, from the name of its folder.
+
+    >>> printed_name("wikicorpus_en"), printed_name("books_wiki_de_corpus"), printed_name("mine")
+    ('wikipedia', 'wikipedia_de+bookcorpus', 'mine')
+    """
+    language = language_of(corpus)
+    names = [] if language is None else ["wikipedia" if language == "en" else f"wikipedia_{language}"]
+    if BOOKS in parts_of(corpus):
+        names.append("bookcorpus")
+    return "+".join(names) or corpus
 
 
 def name_data_set(dataset: object, split: str | None = None) -> str:
@@ -87,12 +105,28 @@ def name_data_set(dataset: object, split: str | None = None) -> str:
 
 
 def name_made_corpus(workspace: Workspace) -> str:
-    """Return the only corpus that was downloaded or sharded, else the sample. Raises `UsageError` if there are several."""
+    """Return the only corpus that was downloaded or sharded, or the one that contains all others, else the sample.
+
+    Raises `UsageError` if there are several.
+    """
     made = {path.parent.name for path in workspace.sharded("").glob(f"*/{MANIFEST}")} - {SAMPLE}
     found = sorted(made | ({name_corpus(None, workspace)} - {SAMPLE}))
-    if len(found) > 1:
-        raise UsageError(f"{workspace.root} has the text of several corpora: {', '.join(found)}; choose one with --corpus")
-    return found[0] if found else SAMPLE
+    if not found:
+        return SAMPLE
+    parts = {corpus: {*parts_of(corpus)} or {corpus} for corpus in found}
+    largest = max(found, key=lambda corpus: len(parts[corpus]))
+    if parts[largest] < set().union(*parts.values()):
+        names = ", ".join(map(printed_name, found))
+        raise UsageError(f"{workspace.root} has the text of several corpora: {names}; choose one with --corpus")
+    return largest
+
+
+def downloaded_corpus(workspace: Workspace, language: str | None) -> str:
+    """Return the corpus of all text that was downloaded; of several Wikipedias that in `language`, without one none."""
+    try:
+        return name_corpus(None, workspace, language)
+    except UsageError:
+        return BOOKS
 
 
 def language_of(corpus: str) -> str | None:

@@ -4,27 +4,32 @@ Several workers share a plain text file, a chunk each; any other file is read by
 text in memory, so that process first copies it to an Arrow file for the workers.
 """
 
+from __future__ import annotations
+
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file
-from bertprep.files.checksums import BLAKE3, has_checksum, new_hash
+from bertprep.files.checksums import BLAKE3, SHA256, new_hash
 from bertprep.files.hashed import HashedFile
 from bertprep.files.paths import as_path
 from bertprep.sources import readers
+from bertprep.sources.fields import batch_texts, find_columns
+from bertprep.sources.joined_rows import join_rows, read_keys
 from bertprep.sources.plain_text import MAX_DOCUMENT_BYTES
 from bertprep.sources.readers import is_local, open_raw, open_stream, suffixes
 from bertprep.work.layout import TRAINING
 
-DUMP, MEMORY, TEXT, WHOLE = "dump", "memory", "text", "whole"
-RULES = {DUMP: 2, "csv": 2, "tsv": 2}
-"""The version of each reader whose output has changed since its first release, so that old and new text never mix."""
+if TYPE_CHECKING:
+    from bertprep.sources.wiki.paragraphs import Removed
+
+DUMP, MEMORY, TEXT, WHOLE, WIKIPEDIA = "dump", "memory", "text", "whole", "wikipedia"
 BATCH_TEXT_BYTES = 8_000_000
 MAX_EXPANSION, ALWAYS_TAKEN = 2_000, 1 << 30
 """The limit on the characters of a file: `MAX_EXPANSION` times its bytes, but at least `ALWAYS_TAKEN`.
@@ -47,13 +52,14 @@ class Source:
     """A file, or text in memory, and how to read its documents."""
 
     location: str  # a path or a URL
-    reader: str  # one of READERS, DUMP or MEMORY
+    reader: str  # one of READERS, WIKIPEDIA, DUMP or MEMORY
     identity: dict[str, Any]  # its name, and a value that changes with its content
     field: str = "text"  # column or key that holds the text, if the reader needs one
     texts: Callable[[], Iterable[str]] = tuple  # for MEMORY: yields the texts in order, in one process
     split: str = TRAINING  # or TEST, if the user gives the test documents
     words: str | None = None  # column or key that holds the words of each text
     words_in_memory: Callable[[], Iterable[Any]] = tuple  # for MEMORY: yields the values of that column
+    joined_by: str | None = None  # column or key whose value is the same in all rows of a document
 
     @property
     def is_plain(self) -> bool:
@@ -67,16 +73,21 @@ class Source:
 
     @property
     def is_known(self) -> bool:
-        return self.reader != MEMORY or has_checksum(self.identity)
+        return self.reader != MEMORY or self._has_checksum
+
+    @property
+    def _has_checksum(self) -> bool:
+        """Whether its identity has a checksum of its content: its BLAKE3, or the sha256 that the Hub publishes."""
+        return BLAKE3 in self.identity or SHA256 in self.identity
 
     def metadata(self) -> dict[str, Any]:
         """Return the values that determine its documents. The name is one of them only if there is no checksum."""
-        known = {key: value for key, value in self.identity.items() if key != "name" or not has_checksum(self.identity)}
+        known = {key: value for key, value in self.identity.items() if key != "name" or not self._has_checksum}
         if self.is_plain:
             return known | ({"one_document": True} if self.reader == WHOLE else {})
-        rules = {"rules": RULES[self.reader]} if self.reader in RULES else {}
         words = {} if self.words is None else {"words": self.words}
-        return {**known, "reader": self.reader, "field": self.field, **words, **rules}
+        joined = {} if self.joined_by is None else {"joined_by": self.joined_by}
+        return {**known, "reader": self.reader, "field": self.field, **words, **joined}
 
     def languages(self) -> list[str]:
         """Return the codes that a dump has for its language, its xml:lang first; [] for any other source."""
@@ -87,9 +98,19 @@ class Source:
         with open_stream(self.location) as file:
             return read_languages(file, self.location)
 
-    def documents(self) -> Iterable[str]:
-        """Yield all documents, empty ones too. They are unchanged, except that BookCorpus is joined and Wikipedia cleaned."""
-        return _bounded(READERS[self.reader](self), self)
+    def documents(self, removed: Removed | None = None) -> Iterable[str]:
+        """Yield all documents, empty ones too. They are unchanged, except that BookCorpus is joined and Wikipedia cleaned.
+
+        What cleaning removes is counted in `removed`.
+        """
+        if self.reader == WIKIPEDIA:
+            from bertprep.sources.wiki.paragraphs import Removed, clean_articles
+
+            return _bounded(clean_articles(_read_articles(self), Removed() if removed is None else removed), self)
+        texts = READERS[self.reader](self)
+        if self.joined_by is not None:
+            texts = join_rows(texts, read_keys(self.location, self.reader, self.joined_by), self.location)
+        return _bounded(texts, self)
 
 
 @dataclass(frozen=True)
@@ -99,17 +120,24 @@ class Batch:
     path: Path
     index: int
 
-    def documents(self) -> Iterator[str]:
-        """Yield its documents. If they are articles of a dump, their wikitext is converted to prose."""
+    def documents(self, removed: Removed | None = None) -> Iterator[str]:
+        """Yield its documents. If they are articles of a dump, their wikitext is converted to prose.
+
+        What the conversion removes is counted in `removed`.
+        """
         import pyarrow as pa
 
         from bertprep.sources.dump import SiteInfo  # imported here because other sources need neither of the two
-        from bertprep.sources.wikitext import to_prose
+        from bertprep.sources.wiki.wikitext import to_prose
 
         with open_raw(str(self.path)) as raw, pa.ipc.open_file(pa.PythonFile(raw, mode="r")) as reader:
             names = json.loads((reader.schema.metadata or {}).get(b"namespaces", b"null"))
             texts = (value.as_py().decode() for value in reader.get_batch(self.index).column(0))
-            yield from texts if names is None else (to_prose(text, SiteInfo(*map(frozenset, names))) for text in texts)
+            if names is None:
+                yield from texts
+                return
+            site = SiteInfo(*map(frozenset, names))
+            yield from (to_prose(text, site, removed) for text in texts)
 
 
 def copy_stream(source: Source, path: Path) -> dict[str, Any]:
@@ -181,6 +209,7 @@ def join_books(sentences: Iterable[str]) -> Iterator[str]:
         yield "\n".join(book)
 
 
+_TITLE = "title"  # the column with the titles of the Hub's extraction
 READERS: dict[str, Callable[[Source], Iterable[str]]] = {
     "text": lambda source: readers.read_text(source.location),
     "whole": lambda source: readers.read_text(source.location, one_document=True),
@@ -189,7 +218,6 @@ READERS: dict[str, Callable[[Source], Iterable[str]]] = {
     "arrow": lambda source: readers.read_arrow(source.location, source.field),
     "csv": lambda source: readers.read_table(source.location, source.field, ","),
     "tsv": lambda source: readers.read_table(source.location, source.field, "\t"),
-    "wikipedia": lambda source: _prose_of_articles(readers.read_parquet(source.location, source.field)),
     "bookcorpus": lambda source: join_books(readers.read_parquet(source.location, source.field)),
 }
 READER_OF_SUFFIX = {
@@ -201,10 +229,20 @@ SPLITTERS = {"bookcorpus": "lines"}
 """Reader -> sentence splitter, for readers whose lines are known to be sentences."""
 
 
-def _prose_of_articles(articles: Iterable[str]) -> Iterator[str]:
-    from bertprep.sources.wikitext import prose_of
+def _read_articles(source: Source) -> Iterator[tuple[str, str]]:
+    """Yield the title and the text of each article of the Hub's extraction; the title is "" if a file has no titles."""
 
-    return map(prose_of, articles)
+    def find(schema: Any) -> list[str]:
+        titles = [_TITLE] if _TITLE in schema.names else []
+        return [*titles, *find_columns(schema, source.field, source.location)]
+
+    with readers.parquet_batches(source.location, find) as (names, batches):
+        has_titles = names[0] == _TITLE and len(names) > 1
+        columns = names[1:] if has_titles else names
+        for batch in batches:
+            texts = batch_texts([batch], columns, source.field, source.location)
+            titles = batch.column(_TITLE).to_pylist() if has_titles else [""] * len(batch)
+            yield from ((title or "", text) for title, text in zip(titles, texts, strict=True))
 
 
 def _bounded(texts: Iterable[str], source: Source) -> Iterator[str]:

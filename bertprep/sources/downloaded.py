@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.checksums import SHA256
 from bertprep.files.paths import checksum_of
-from bertprep.sources.corpora import BOOKS
-from bertprep.sources.documents import DUMP, Source
+from bertprep.sources.corpora import BOOKS, printed_name
+from bertprep.sources.documents import DUMP, WIKIPEDIA, Source
 from bertprep.sources.inputs import find_sources
 from bertprep.sources.listing import OWN_FILES, Listing, load_listing
 from bertprep.work.layout import Workspace
@@ -23,7 +23,7 @@ def check_downloaded(workspace: Workspace, part: str) -> Listing:
     command = "bertprep download " + ("bookcorpus" if part == BOOKS else f"wikipedia --language {part.partition('_')[2]}")
     listing = load_listing(folder)
     if listing is None:
-        raise UsageError(f"--corpus {part}: is not in {folder}; run {command} first")
+        raise UsageError(f"--corpus {printed_name(part)}: is not in {folder}; run {command} first")
     own = next(iter(listing.links().values()), None)
     if own and not own.exists():
         raise BertprepError(
@@ -43,7 +43,7 @@ def downloaded_sources(workspace: Workspace, part: str) -> Iterator[Source]:
     if OWN_FILES in listing.source:
         yield from find_sources([folder / OWN_FILES], field="text", one_document=True)
         return
-    reader = "dump" if DUMP in listing.source else "bookcorpus" if folder.name == BOOKS else "wikipedia"
+    reader = DUMP if DUMP in listing.source else "bookcorpus" if folder.name == BOOKS else WIKIPEDIA
     for file in listing.files:
         path = folder / file.name
         identity = {"name": file.name, "bytes": path.stat().st_size, "sha256": file.sha256 or checksum_of(path, SHA256)}

@@ -12,8 +12,8 @@ from typing import Any
 
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import write_if_different
-from bertprep.files.checksums import listed_checksum
-from bertprep.files.paths import as_local_path, checksum_like
+from bertprep.files.checksums import BLAKE3, show_checksum
+from bertprep.files.paths import as_local_path, checksum_of
 from bertprep.instances.tokenizer_files import TOKENIZER_FILES
 from bertprep.sources import catalogue
 from bertprep.sources.catalogue import DEFAULT_MODEL, MODELS, NAMES, WIKIPEDIA_DATE, HubFiles, is_repository
@@ -28,8 +28,9 @@ from bertprep.sources.web import list_url, name_in_url
 from bertprep.tasks.glue import TASKS
 from bertprep.terminal import near
 from bertprep.untrusted import MAX_JSON_BYTES, parse_json, read_bounded
+from bertprep.work.format import check_format
 from bertprep.work.layout import GOOGLE_PREFIX, MANIFEST, QUESTIONS, VOCABULARY, Workspace
-from bertprep.work.manifest import RECORD_KINDS, Manifest, check_manifest
+from bertprep.work.manifest import RECORD_KINDS, Manifest, manifest_of
 
 ALL = "all"
 DATASET = "dataset"
@@ -40,8 +41,8 @@ PARQUET = "parquet"
 CARD = "README.md"
 PUSHED = "pushed.json"
 """The name of a pushed manifest until its data set is complete here, since a folder with a manifest counts as finished."""
-NEXT_TO_MANIFEST = (VOCABULARY, QUESTIONS, *TOKENIZER_FILES, CARD, "croissant.json")
-"""The files that a push may have next to its manifest. Only earlier versions wrote croissant.json."""
+NEXT_TO_MANIFEST = (VOCABULARY, QUESTIONS, *TOKENIZER_FILES, CARD)
+"""The files that a push may have next to its manifest."""
 
 
 @dataclass(frozen=True)
@@ -254,7 +255,8 @@ def _list_pushed(wanted: HubFiles, hub: Hub) -> Listing:
     if MANIFEST not in tree:
         raise BertprepError(f"{page_of(wanted)}: has no {MANIFEST}, so {advice}")
     try:
-        manifest = manifest_in(hub.read(wanted, MANIFEST, MAX_JSON_BYTES))
+        data = hub.read(wanted, MANIFEST, MAX_JSON_BYTES)
+        manifest = manifest_in(data, f"{page_of(wanted)}: its {MANIFEST}", advice)
         for name, listed in manifest.files.items():
             entry = tree.get(name)
             if entry is None or entry.size != listed["bytes"]:
@@ -271,12 +273,17 @@ def _list_pushed(wanted: HubFiles, hub: Hub) -> Listing:
         raise BertprepError(f"{page_of(wanted)}: its {MANIFEST} was not made by bertprep push ({error}); {advice}") from error
 
 
-def manifest_in(data: bytes) -> Manifest:
-    """Return the manifest in the bytes of a `manifest.json`; raises `ValueError` if it is not a manifest of records."""
-    content = check_manifest(parse_json(data))
-    if content["kind"] not in RECORD_KINDS:
-        raise ValueError(f"its kind is {content['kind']}, expected records")
-    return Manifest(content["kind"], content["made_with"], content["files"], content["versions"], content.get("counts", {}))
+def manifest_in(data: bytes, where: object, advice: str) -> Manifest:
+    """Return the manifest in the bytes of a `manifest.json`; raises `ValueError` if it is not a manifest of records.
+
+    Raises `FormatError` for a format that this version does not read; `where` and `advice` are for that.
+    """
+    content = parse_json(data)
+    check_format(where, content, advice)
+    manifest = manifest_of(content)
+    if manifest.kind not in RECORD_KINDS:
+        raise ValueError(f"its kind is {manifest.kind}, expected records")
+    return manifest
 
 
 def manifest_bytes(manifest: Manifest) -> bytes:
@@ -287,10 +294,11 @@ def manifest_bytes(manifest: Manifest) -> bytes:
 def _finish_pushed(folder: Path) -> None:
     """Verify the files against the pushed manifest, then write it as manifest.json, which makes the folder a data set."""
     content = read_bounded(folder / PUSHED)
-    for name, entry in manifest_in(content).files.items() if not (folder / MANIFEST).exists() else ():
-        listed = listed_checksum(entry)
-        if (found := checksum_like(listed, folder / name)) != listed:
+    files = manifest_in(content, folder / PUSHED, "remove the folder and download it again").files
+    for name, entry in files.items() if not (folder / MANIFEST).exists() else ():
+        if (found := checksum_of(folder / name)) != entry[BLAKE3]:
             raise BertprepError(
-                f"{folder / name}: has {found}, expected {listed} as in {MANIFEST}; ask its owner to push it again"
+                f"{folder / name}: has {show_checksum(found)}, expected {show_checksum(entry[BLAKE3])} as in {MANIFEST}; ask "
+                "its owner to push it again"
             )
     write_if_different(folder / MANIFEST, content)

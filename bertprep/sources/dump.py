@@ -1,7 +1,7 @@
 """Read the articles of a Wikimedia dump, `pages-articles.xml`, as a stream.
 
 The XML may have 100 GB, but only one page of it is in memory at a time. An article is a page of namespace 0 in wikitext that
-is not a redirect.
+is neither a redirect nor a list of what a word or a name may mean.
 """
 
 import re
@@ -13,11 +13,14 @@ from xml.etree.ElementTree import Element, ParseError, iterparse
 
 from bertprep.config import is_language
 from bertprep.errors import BertprepError, quoted
+from bertprep.sources.wiki.pages import is_disambiguation, is_list_of_names
 from bertprep.terminal import warn
 
 _ADVICE = "give a pages-articles.xml, plain or compressed with bzip2, gzip or zstd"
 _MEDIA, _FILE, _CATEGORY = "-2", "6", "14"  # namespaces, the same on every wiki
-SKIPPED = REDIRECTS, NO_ARTICLES, WITHOUT_TEXT = "skipped_redirects", "skipped_pages", "skipped_without_text"
+SKIPPED = REDIRECTS, NO_ARTICLES, WITHOUT_TEXT, DISAMBIGUATIONS, NAME_LISTS = (
+    "skipped_redirects", "skipped_pages", "skipped_without_text", "skipped_disambiguations", "skipped_name_lists",
+)  # fmt: skip
 """Why a page was skipped; manifests use these keys."""
 _XML_LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 _WIKI = re.compile(r"([a-z]+(?:_[a-z]+)*)wiki(?:[-.].*)?")  # a dbname, or the name of a file of a Wikipedia's dump
@@ -69,6 +72,10 @@ class Articles:
                 self.skipped[NO_ARTICLES] += 1
             elif not wikitext:
                 self.skipped[WITHOUT_TEXT] += 1
+            elif is_disambiguation(title, wikitext):
+                self.skipped[DISAMBIGUATIONS] += 1
+            elif is_list_of_names(title, wikitext):
+                self.skipped[NAME_LISTS] += 1
             else:
                 yield Page(title, wikitext)
 

@@ -1,8 +1,7 @@
 """List, download and upload repositories of the Hub through huggingface_hub.
 
 Cache, mirror, token and offline mode work as in huggingface_hub. Three things are added: server errors are retried, a file gets
-its name only after its checksum is verified, and the token is sent to the endpoint only. A killed download keeps its finished
-files.
+its name only after its checksum is verified, and a listing is bounded. A killed download keeps its finished files.
 """
 
 from __future__ import annotations
@@ -32,8 +31,6 @@ from huggingface_hub import (
     get_session,
     get_token,
     hf_hub_download,
-    set_client_factory,
-    utils,
 )
 from huggingface_hub.utils import build_hf_headers, hf_raise_for_status  # type: ignore[attr-defined]  # in its __all__
 from huggingface_hub.utils.tqdm import tqdm
@@ -52,7 +49,7 @@ from bertprep.version import __version__
 MAX_FILES = 100_000
 """The limit on the files of a repository; the largest of the catalogue has some 1,000."""
 _SHOWN_NAMES = 12
-_OF_TRANSFER = ("content-encoding", "content-length", "transfer-encoding")  # headers that are wrong for a decoded body
+_CONNECTIONS = 4  # files that are fetched at once
 _SECONDS_TO_STOP = 2.0
 _TIMEOUT_FACTOR = 10  # the Hub takes longer to answer a commit of a thousand files than a download
 
@@ -75,7 +72,9 @@ class Hub:
         if key not in self._trees:
 
             def ask() -> tuple[str, dict[str, RepoFile]]:
-                info = self.api.repo_info(wanted.repo, repo_type=wanted.kind, revision=wanted.revision)
+                info = self.api.repo_info(
+                    wanted.repo, repo_type=wanted.kind, revision=wanted.revision, timeout=silence_seconds()
+                )
                 return str(info.sha), _by_path(wanted, str(info.sha))
 
             self._trees[key] = retry(page_of(wanted), ask, tries=TRIES_TO_LIST, reporter=self.reporter)
@@ -92,7 +91,7 @@ class Hub:
             raise BertprepError(f"{page_of(wanted)}: has no file {' or '.join(wanted.patterns)}{_what_there_is(wanted, tree)}")
         return list_paths(wanted, commit, [tree[path] for path in paths], source_of(wanted))
 
-    def fetch(self, listing: Listing, folder: Path, *, connections: int = 4) -> None:
+    def fetch(self, listing: Listing, folder: Path) -> None:
         """Fetch and verify the files of `listing`; correct ones in `folder` are kept. The caller holds the folder's lock."""
         check_on_disk(folder)
         check_free_space({folder: sum(file.size_bytes or 0 for file in listing.missing(folder))})
@@ -112,7 +111,7 @@ class Hub:
                 return bool(super().update(n))
 
         with temporary_folder(folder / "unfinished") as staging:
-            pool = ThreadPoolExecutor(connections)
+            pool = ThreadPoolExecutor(_CONNECTIONS)
             futures = [pool.submit(self._fetch_file, listing, file, folder, staging, Bar) for file in wanted]
             try:
                 for future in as_completed(futures):
@@ -165,34 +164,12 @@ def _is_right(file: RemoteFile, path: Path) -> bool:
     return False
 
 
-_users_lock = threading.Lock()
-_users: list[Hub] = []
-"""The open Hubs of the process. All its threads share one client of huggingface_hub."""
-_before: list[Callable[[], httpx2.Client]] = []
-"""The client factory from before the first Hub was opened; empty while none is open."""
-
-
 @contextmanager
 def open_hub(*, reporter: Reporter = SILENT) -> Iterator[Hub]:
-    """Yield a Hub; while it is open, huggingface_hub sends the token to the endpoint only.
+    """Yield a Hub; while it is open, the client of huggingface_hub has a timeout.
 
-    The process's own client factory is restored when the last open Hub is closed.
+    By default it has none, so that a push to a server that does not answer would wait forever.
     """
-    with _users_lock:
-        if not _users:
-            _before.append(_configure_client())
-        _users.append(hub := Hub(reporter=reporter))
-    try:
-        yield hub
-    finally:
-        with _users_lock:
-            _users.remove(hub)
-            if not _users:
-                set_client_factory(_before.pop())
-
-
-def _configure_client() -> Callable[[], httpx2.Client]:
-    """Make huggingface_hub use a client that withholds the token from other hosts; return the previous client factory."""
     try:
         client = get_session()
     except (httpx2.InvalidURL, ValueError, OSError) as error:
@@ -200,35 +177,14 @@ def _configure_client() -> Callable[[], httpx2.Client]:
             f"the environment's proxy or certificates cannot be used ({quoted(str(error))}); check HTTP_PROXY, HTTPS_PROXY, "
             "ALL_PROXY, SSL_CERT_FILE and SSL_CERT_DIR"
         ) from error
-    before = _factory_of(client)
-    hooks, timeout = [*client.event_hooks["request"], _withhold_token], silence_seconds(_TIMEOUT_FACTOR)
-    set_client_factory(lambda: httpx2.Client(event_hooks={"request": hooks}, follow_redirects=True, timeout=timeout))
-    return before
-
-
-def _factory_of(client: httpx2.Client) -> Callable[[], httpx2.Client]:
-    """Return the client factory of the process.
-
-    huggingface_hub has a function that sets it but none that returns it, so it is read from a private name. For a version
-    without that name, return a factory of clients like `client`: hooks, headers, timeout and redirects are kept, but the user's
-    own transport (with proxies or certificates that are not in the environment) is lost until the user sets it again.
-    """
-    factory: Callable[[], httpx2.Client] | None = getattr(getattr(utils, "_http", None), "_GLOBAL_CLIENT_FACTORY", None)
-    return factory or partial(
-        httpx2.Client,
-        headers=client.headers,
-        event_hooks=client.event_hooks,
-        timeout=client.timeout,
-        follow_redirects=client.follow_redirects,
-        trust_env=client.trust_env,
-    )
-
-
-def _withhold_token(request: httpx2.Request) -> None:
-    endpoint, url = httpx2.URL(constants.ENDPOINT), request.url
-    is_ours = request.headers.get("Authorization") == f"Bearer {get_token()}"
-    if is_ours and (url.scheme, url.host, url.port) != (endpoint.scheme, endpoint.host, endpoint.port):
-        del request.headers["Authorization"]
+    has_timeout = client.timeout != httpx2.Timeout(None)
+    if not has_timeout:
+        client.timeout = silence_seconds(_TIMEOUT_FACTOR)
+    try:
+        yield Hub(reporter=reporter)
+    finally:
+        if not has_timeout:
+            client.timeout = None
 
 
 def _by_path(wanted: HubFiles, commit: str) -> dict[str, RepoFile]:
@@ -249,14 +205,23 @@ def _by_path(wanted: HubFiles, commit: str) -> dict[str, RepoFile]:
 def _pages(wanted: HubFiles, commit: str) -> Iterator[list[dict[str, Any]]]:
     """Yield the pages of a commit's file tree. Raises `ValueError` for too many pages or too many bytes.
 
-    `HfApi.list_repo_tree` has no such limits: it reads a page of any length, and follows empty pages without yielding anything.
+    `HfApi.list_repo_tree` has no such limits: it reads a page of any length, follows empty pages without yielding anything,
+    and sends the token to any host that has the next page.
     """
     url = f"{constants.ENDPOINT}/api/{wanted.kind}s/{wanted.repo}/tree/{quote(commit, safe='')}?recursive=true"
     size_bytes = 0
     for _ in range(MAX_PAGES):
-        response = _get_bounded(url, MAX_LISTED_BYTES - size_bytes)
-        size_bytes += len(response.content)
-        entries = parse_json(response.content)
+        token = None if url.startswith(f"{constants.ENDPOINT}/") else False  # None is the user's
+        headers = build_hf_headers(token=token, library_name="bertprep", library_version=__version__)
+        page = bytearray()
+        with get_session().stream("GET", url, headers=headers, timeout=silence_seconds(_TIMEOUT_FACTOR)) as response:
+            hf_raise_for_status(response)
+            for block in response.iter_bytes():
+                page += block
+                size_bytes += len(block)
+                if size_bytes > MAX_LISTED_BYTES:
+                    raise ValueError(f"its listing has more than {MAX_LISTED_BYTES >> 20} MiB")
+        entries = parse_json(bytes(page))
         if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
             raise ValueError("its listing is not a list of files")
         yield entries
@@ -264,22 +229,6 @@ def _pages(wanted: HubFiles, commit: str) -> Iterator[list[dict[str, Any]]]:
         if not url:
             return
     raise ValueError(f"its listing has more than {MAX_PAGES:,} pages")
-
-
-def _get_bounded(url: str, most_bytes: int) -> httpx2.Response:
-    """Return a complete answer of the Hub. Raises `ValueError` if it has more than `most_bytes` bytes."""
-    headers = build_hf_headers(library_name="bertprep", library_version=__version__)
-    body = bytearray()
-    with get_session().stream("GET", url, headers=headers) as response:
-        for block in response.iter_bytes():
-            body += block
-            if len(body) > most_bytes:
-                raise ValueError(f"its listing has more than {MAX_LISTED_BYTES >> 20} MiB")
-    kept = {name: value for name, value in response.headers.items() if name not in _OF_TRANSFER}
-    answer = httpx2.Response(response.status_code, headers=kept, content=bytes(body), request=response.request)
-    answer.history = response.history
-    hf_raise_for_status(answer)
-    return answer
 
 
 def source_of(files: HubFiles) -> dict[str, Any]:

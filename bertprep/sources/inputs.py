@@ -4,17 +4,18 @@
     .jsonl .ndjson .json      JSON Lines: a field of each line is a document
     .csv .tsv                 a column of each row is a document; the first line names the columns
     .parquet .arrow           a column of each row is a document
-    .xml .xml-p1p41242        a Wikimedia dump (pages-articles), or a part of one
+    .xml .xml-p1p41242        a Wikimedia dump (pages-articles), or a part of one; one with another name is known by its start
 
 All but Parquet and Arrow may also end in .gz, .bz2 or .zst. Folders and patterns select files with these suffixes.
 """
 
 from __future__ import annotations
 
+import codecs
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from glob import glob
 from pathlib import Path
@@ -24,9 +25,10 @@ from urllib.parse import urlsplit
 from bertprep.errors import BertprepError, UsageError, quoted
 from bertprep.files.checksums import BLAKE3
 from bertprep.files.paths import as_path, checksum_of
-from bertprep.sources.documents import MEMORY, READER_OF_SUFFIX, TEXT, WHOLE, Source
+from bertprep.sources.documents import DUMP, MEMORY, READER_OF_SUFFIX, TEXT, WHOLE, Source
 from bertprep.sources.fields import batch_texts, find_columns, row_text, show_names
-from bertprep.sources.readers import file_system, is_local, is_url, is_web, split_hops, suffixes
+from bertprep.sources.joined_rows import find_key, join_rows, no_column
+from bertprep.sources.readers import file_system, is_local, is_url, is_web, open_stream, split_hops, suffixes
 from bertprep.sources.word_columns import find_words, no_words
 from bertprep.untrusted import check_name, parse_json, read_bounded
 from bertprep.work.layout import DATASET_DICT, MANIFEST, STATE, TRAIN, VOCABULARY, is_saved
@@ -36,6 +38,7 @@ IN_FOLDERS = (".txt", *READER_OF_SUFFIX)
 NO_TEXT = (".html", ".htm", ".pdf", ".doc", ".docx", ".epub", ".tar", ".tgz", ".zip", ".7z", ".xz", ".rar", ".npz")
 Fetched = Sequence[tuple[Path, dict[str, Any] | None]]
 """Fetched files, each with its identity if that is known without reading the file."""
+_HEAD_BYTES = 1_000  # of a file that its name says is plain text
 _ROWS = 256  # rows of a data set in memory that are read at a time
 
 
@@ -151,6 +154,37 @@ def reader_of(location: str) -> str:
     return READER_OF_SUFFIX.get(kind, TEXT)
 
 
+def is_dump(location: str) -> bool:
+    """Return whether a file is a Wikimedia dump by its name or its first bytes."""
+    reader = READER_OF_SUFFIX.get(suffixes(location)[0], TEXT)
+    return reader == DUMP or (reader == TEXT and _begins_dump(_read_head(location)))
+
+
+def _read_head(location: str) -> bytes:
+    """Return the first bytes of a file after white space, in lower case; none if it cannot be read."""
+    with suppress(BertprepError, OSError), open_stream(location) as file:
+        return file.read(_HEAD_BYTES).removeprefix(codecs.BOM_UTF8).lstrip().lower()
+    return b""
+
+
+def _begins_dump(head: bytes) -> bool:
+    return head.startswith(b"<mediawiki") or (head.startswith(b"<?xml") and b"<mediawiki" in head)
+
+
+def _reader_by_content(location: str, reader: str) -> str:
+    """Return DUMP for what would be read as plain text and begins like a Wikimedia dump.
+
+    Raises `BertprepError` for other XML and for HTML, whose tags would become sentences.
+    """
+    head = _read_head(location)
+    if _begins_dump(head):
+        return DUMP
+    if head.startswith((b"<?xml", b"<html", b"<!doctype html")):
+        found = "XML" if head.startswith(b"<?xml") else "HTML"
+        raise BertprepError(f"{location}: begins like {found}, expected text; give the text without its tags, or a dump")
+    return reader
+
+
 def check_given_once(locations: Iterable[str]) -> None:
     """Raise `UsageError` for a file that is given twice, even under two names."""
     files_of = Counter(str(as_path(each).resolve()) if is_local(each) else each for each in locations)
@@ -173,6 +207,8 @@ def source_at(location: str, field: str, one_document: bool, identity: dict[str,
         raise UsageError(
             f"--input {location}: {'is not a file' if path.exists() else 'does not exist'}; name files, folders or URLs"
         )
+    if reader in (TEXT, WHOLE):
+        reader = _reader_by_content(location, reader)
     if reader in (TEXT, WHOLE) and not suffixes(location)[1]:
         return Source(location, reader, {})  # workers hash it
     known = identity or {"name": path.name, "bytes": path.stat().st_size, BLAKE3: checksum_of(path)}
@@ -235,10 +271,13 @@ def _read_json(path: Path, pick: Callable[[Any], Sequence[Any]]) -> Sequence[Any
         raise BertprepError(f"{path}: was not written by save_to_disk ({why}); copy or save the data set again") from error
 
 
-def from_memory(dataset: object, split: str | None, field: str, words: str | None = None) -> list[Source]:
+def from_memory(
+    dataset: object, split: str | None, field: str, words: str | None = None, join: str | None = None
+) -> list[Source]:
     """Return the text of a Dataset, DatasetDict, IterableDataset, IterableDatasetDict or pyarrow.Table.
 
-    `words` is the column with the words of each text, if there is one. The calling process reads the data set, on each run.
+    `words` is the column with the words of each text, and `join` the one whose value is the same in all rows of a document,
+    if there are any. The calling process reads the data set, on each run.
     Raises `UsageError` for any other type, and for a missing field or split.
     """
     kinds = {f"{each.__module__.partition('.')[0]}.{each.__name__}" for each in type(dataset).__mro__}
@@ -258,11 +297,15 @@ def from_memory(dataset: object, split: str | None, field: str, words: str | Non
     features = getattr(rows, "features", None)
     schema = features.arrow_schema if features is not None else getattr(rows, "schema", None)
     names = None if schema is None else find_columns(schema, field, what)
-    read = partial(_texts_in_memory, rows, names, what, field)
+    read: Callable[[], Iterable[str]] = partial(_texts_in_memory, rows, names, what, field)
+    if join is not None:
+        columns = None if schema is None else find_key(schema, join, what)
+        read_key = partial(_column_in_memory, rows, columns, what, join, no_column)
+        read = partial(_joined_in_memory, read, read_key, what)
     read_words: Callable[[], Iterable[Any]] = tuple
     if words is not None:
         columns = None if schema is None else find_words(schema, words, what)
-        read_words = partial(_words_in_memory, rows, columns, what, words)
+        read_words = partial(_column_in_memory, rows, columns, what, words, no_words)
     return [Source(what, MEMORY, {"read": uuid.uuid4().hex}, field, read, words=words, words_in_memory=read_words)]
 
 
@@ -274,12 +317,19 @@ def _texts_in_memory(rows: Any, names: list[str] | None, what: str, field: str) 
     yield from batch_texts(_batches_in_memory(rows, names), names, field, what)
 
 
-def _words_in_memory(rows: Any, names: list[str] | None, what: str, words: str) -> Iterator[Any]:
+def _joined_in_memory(texts: Callable[[], Iterable[str]], keys: Callable[[], Iterable[Any]], what: str) -> Iterator[str]:
+    return join_rows(texts(), keys(), what)
+
+
+def _column_in_memory(
+    rows: Any, names: list[str] | None, what: str, column: str, lacks: Callable[[str, str, Iterable[str]], UsageError]
+) -> Iterator[Any]:
+    """Yield the values of a column; `lacks` makes the error for a row that has none."""
     if names is None:
         for index, row in enumerate(rows.with_format(None)):
-            if words not in row:
-                raise no_words(f"{what}: row {index:,}", words, row)
-            yield row[words]
+            if column not in row:
+                raise lacks(f"{what}: row {index:,}: has no column", column, row)
+            yield row[column]
         return
     for batch in _batches_in_memory(rows, names):
         yield from batch.column(0).to_pylist()

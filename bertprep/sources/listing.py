@@ -37,12 +37,12 @@ from bertprep.untrusted import (
     parse_json,
     read_bounded,
 )
+from bertprep.work.format import FORMAT, check_format
 from bertprep.work.layout import LISTING
 
-SCHEMA = 1
 OWN_FILES = "files"
 """The name of the link to a folder of the user's own."""
-_LISTING = {"schema": COUNT, "source": OBJECT, "revision": TEXT, "files": LIST}
+_LISTING = {"source": OBJECT, "revision": TEXT, "files": LIST}
 _FILE = {
     "name": PATH, "url": TEXT, "size_bytes": optional(COUNT), "sha256": optional(SHA256_DIGITS), "git_sha1": optional(SHA1),
     "etag": optional(TEXT),
@@ -128,9 +128,9 @@ def load_listing(folder: Path) -> Listing | None:
     """Return the listing of the download in `folder`, or None if there is none."""
     path = folder / LISTING
     try:
-        content = check_values(parse_json(read_bounded(path)), _LISTING, needed=tuple(_LISTING))
-        if content["schema"] != SCHEMA:
-            raise ValueError(f"it has schema {content['schema']}, expected {SCHEMA}; a newer bertprep made it")
+        listed = parse_json(read_bounded(path))
+        check_format(path, listed, "remove it and download again")
+        content = check_values(listed, _LISTING, needed=tuple(_LISTING))
         files = tuple(RemoteFile(**{key: file[key] for key in _FILE if key in file}) for file in content["files"])
         return Listing(content["source"], content["revision"], files)
     except (FileNotFoundError, NotADirectoryError):
@@ -143,7 +143,7 @@ def load_listing(folder: Path) -> Listing | None:
 def save_listing(listing: Listing, folder: Path) -> None:
     """Write the listing of the download in `folder`."""
     files = [{key: value for key, value in asdict(file).items() if value is not None} for file in listing.files]
-    content = {"schema": SCHEMA, "source": listing.source, "revision": listing.revision, "files": files}
+    content = {"format": FORMAT, "source": listing.source, "revision": listing.revision, "files": files}
     with atomic_file(folder / LISTING) as file:
         file.write((json.dumps(content, indent=1) + "\n").encode())
 

@@ -11,7 +11,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import PurePosixPath
@@ -175,8 +175,13 @@ def read_json_rows(location: str) -> Iterator[tuple[str, dict[str, Any]]]:
         yield where, row
 
 
-def read_table(location: str, field: str, delimiter: str) -> Iterator[str]:
-    """Yield the text of each row of a CSV or TSV file, from the columns that `field` names; the first line names them all."""
+def read_table(
+    location: str, field: str, delimiter: str, lacks: Callable[[str, str, Iterable[str]], UsageError] = no_field
+) -> Iterator[str]:
+    """Yield the text of each row of a CSV or TSV file, from the columns that `field` names; the first line names them all.
+
+    `lacks` makes the error for a column that is missing.
+    """
     at_end = False
 
     def lines() -> Iterator[str]:
@@ -196,7 +201,7 @@ def read_table(location: str, field: str, delimiter: str) -> Iterator[str]:
         columns = []
         for name in fields_in(field, header):
             if name not in header:
-                raise no_field(f"{location}: has no column", name, header)
+                raise lacks(f"{location}: has no column", name, header)
             columns.append(header.index(name))
         start = rows.line_num + 1
         for row in rows:

@@ -50,7 +50,7 @@ def find_words(schema: pa.Schema, column: str, location: str) -> list[str]:
     import pyarrow as pa
 
     if schema.names.count(column) != 1:
-        raise no_words(location, column, schema.names)
+        raise no_words(f"{location}: has no column", column, schema.names)
     kind = schema.field(column).type
     if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)) or not (
         pa.types.is_integer(kind.value_type) or "string" in str(kind.value_type)
@@ -65,7 +65,7 @@ def read_words(source: Source) -> Iterator[tuple[str, Any]]:
     if source.reader == _JSON_LINES:
         for where, row in read_json_rows(location):
             if column not in row:
-                raise no_words(where, column, row)
+                raise no_words(f"{where}: has no column", column, row)
             yield where, row[column]
         return
     with _COLUMNS[source.reader](location, partial(find_words, column=column, location=location)) as (_, batches):
@@ -74,8 +74,6 @@ def read_words(source: Source) -> Iterator[tuple[str, Any]]:
             yield f"{location}: row {index:,}", value
 
 
-def no_words(where: str, column: str, names: Iterable[str]) -> UsageError:
-    """Return the error for a source or a row that lacks the column."""
-    return UsageError(
-        f"{where}: has no column {column!r}, found {show_names(names)}; use --words to name the one with the words"
-    )
+def no_words(what: str, column: str, found: Iterable[str]) -> UsageError:
+    """Return the error for a missing column: `what` says where it is missing, `found` are the columns that exist."""
+    return UsageError(f"{what} {column!r}, found {show_names(found)}; use --words to name the one with the words")

@@ -13,6 +13,7 @@ from bertprep.files.checksums import SHA256
 from bertprep.files.paths import checksum_of
 from bertprep.instances import Vocabulary
 from bertprep.instances.generator import GENERATOR
+from bertprep.instances.lower_case import NO_CHANGES, LetterChanges, measure_texts
 from bertprep.instances.vocabulary import padding_warnings
 from bertprep.records.dataset_info import ledgers_by_format
 from bertprep.tasks import EXAMPLES_PER_FILE
@@ -43,6 +44,8 @@ class TaskRecords:
     made_with: dict[str, Any]
     warnings: list[str] = field(default_factory=list)
     copies: Mapping[str, Path] = field(default_factory=dict)
+    letters: LetterChanges = NO_CHANGES
+    """What lower-casing changes in the texts."""
 
 
 def task_job(records: TaskRecords, vocabulary: Vocabulary, variant: Variant, folders: Mapping[RecordFormat, Path]) -> Job:
@@ -56,6 +59,7 @@ def task_job(records: TaskRecords, vocabulary: Vocabulary, variant: Variant, fol
         for split, examples in records.source.splits.items()
         for number in range(examples.files)
     ]
+    is_cased = records.made_with["cased"]
     template = Ledger(
         folder=next(iter(folders.values())),
         kind=TASK_RECORDS,
@@ -69,14 +73,17 @@ def task_job(records: TaskRecords, vocabulary: Vocabulary, variant: Variant, fol
             "vocabulary": vocabulary.made_with,
         },
         versions={},
-        counts=records.source.counts,
+        counts={**records.source.counts, **({} if is_cased else records.letters.counts)},
         copies={VOCABULARY: vocabulary.path, **records.copies},
         advice="choose another --output or --workdir",
     )
+    warnings = [*padding_warnings(vocabulary), *records.warnings]
+    if records.letters.are_many and not is_cased:
+        warnings.append(f"{records.letters.warning}; give --cased and a cased vocabulary to keep the letters")
     shapes = {split: examples.shape for split, examples in records.source.splits.items()}
     ledgers = ledgers_by_format(template, folders, tasks, shapes, records.source.labels)
     maker = TaskRecordMaker(records.source, vocabulary, records.files, variant)
-    return Job(maker, ledgers, tasks, [*padding_warnings(vocabulary), *records.warnings])
+    return Job(maker, ledgers, tasks, warnings)
 
 
 def squad_records(files: Mapping[str, Path], version: str, vocabulary: Vocabulary, settings: SquadSettings) -> TaskRecords:
@@ -98,6 +105,7 @@ def squad_records(files: Mapping[str, Path], version: str, vocabulary: Vocabular
         made_with={"version": version, "inputs": inputs, **asdict(settings)},
         warnings=_squad_warnings(features, files, settings),
         copies={QUESTIONS: files[DEV]} if DEV in files else {},
+        letters=measure_texts(context for each in features.values() for context in each.data.contexts),
     )
 
 
@@ -157,6 +165,7 @@ def glue_records(
         files=files,
         source=glue_source(texts, task, vocabulary, settings),
         made_with={"name": task.name, "labels": list(task.labels), "inputs": inputs, **asdict(settings)},
+        letters=measure_texts(b" ".join(row[:2]).decode() for file in texts.values() for row in file.rows),
     )
 
 

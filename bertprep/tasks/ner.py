@@ -25,6 +25,7 @@ from bertprep.config import NER, GlueSettings
 from bertprep.errors import BertprepError, UsageError, reading
 from bertprep.files.object_cache import open_local
 from bertprep.instances import Tokenizer, Vocabulary
+from bertprep.instances.lower_case import measure_texts
 from bertprep.records.examples import Shape, TokenClassificationExamples
 from bertprep.tasks.job import TaskRecords
 from bertprep.tasks.records import Split, TaskSource, bounds_of
@@ -89,6 +90,7 @@ def ner_records(
         source=TaskSource(splits, counts, names),
         made_with={"name": name, "labels": list(names), "inputs": inputs, **asdict(settings)},
         warnings=warnings,
+        letters=measure_texts(" ".join(words) for file in tagged.values() for words, _ in file.sentences),
     )
 
 

@@ -78,6 +78,11 @@ class TextSample:
             tokens += weight * (of_sentences + special) / rounds
         return 1 - tokens / (seq * records)
 
+    def cut_off(self, seq: int) -> float:
+        """Return the expected fraction of tokens in no record of `seq` tokens, at the ends of sentences that are too long."""
+        lengths = np.array([length for document in self._tokens for length in document], np.int64)
+        return float(np.maximum(lengths - InstanceSettings(seq=seq, pred=1).longest, 0).sum()) / max(1, int(lengths.sum()))
+
     def row_padding(self, seq: int) -> float:
         """Return the expected fraction of [PAD] in rows of `seq` tokens, each with one document or a part of one."""
         lengths = np.array([sum(document) for document in self._tokens], np.int64)
@@ -107,14 +112,28 @@ def sample_shards(paths: Sequence[Path]) -> TextSample:
     return TextSample(documents)
 
 
-def describe_text(counts: str, sentences: float, padding: Mapping[int, float], of: str = "records") -> str:
-    """Return the line that reports the documents made from a text, and the padding to expect at each record length.
+def describe_text(
+    counts: str,
+    sentences: float,
+    padding: Mapping[int, float],
+    cut_off: Mapping[int, float] | None = None,
+    *,
+    of: str = "records",
+) -> str:
+    """Return the line that reports the documents made from a text, and what to expect at each length of `of`.
+
+    That is the padding and, in records, the fraction of the text that is cut off from long sentences.
 
     >>> describe_text("2 files became 900 documents", 2.9, {128: 0.281, 512: 0.79})
     '2 files became 900 documents of 2.9 sentences; expect 28% padding in records of 128 tokens, 79% of 512'
+    >>> describe_text("1 file became 9 documents", 40, {128: 0.06, 512: 0.2}, {128: 0.828, 512: 0.55})[28:]
+    '40.0 sentences; expect 6% padding in records of 128 tokens, 20% of 512; 82.8% of the text cut off at 128, 55.0% at 512'
     """
     (seq, fraction), *others = padding.items()
     expected = f"{fraction:.0%} padding in {of} of {seq} tokens"
-    for seq, fraction in others:
-        expected += f", {fraction:.0%} of {seq}"
+    expected += "".join(f", {fraction:.0%} of {seq}" for seq, fraction in others)
+    if cut_off:
+        (seq, fraction), *others = cut_off.items()
+        expected += f"; {fraction:.1%} of the text cut off at {seq}"
+        expected += "".join(f", {fraction:.1%} at {seq}" for seq, fraction in others)
     return f"{counts} of {sentences:,.1f} sentences; expect {expected}"

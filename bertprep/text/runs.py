@@ -7,6 +7,8 @@ number of copies of each document.
 
 import hashlib
 import os
+import re
+import unicodedata
 from array import array
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -34,6 +36,7 @@ BATCH_BYTES = 128_000
 WINDOW_BYTES = 8_000_000
 """The approximate amount of text that is merged at once."""
 _DOCUMENT_END = b"\n\n"
+_UNSEEN = re.compile("[\u00ad\u200b-\u200d\u2060\ufeff]")
 _AT_ONCE = 32  # concurrent requests to an object store
 _BLOCK_BYTES = 256_000  # read by each of these requests
 _MAX_BITS = 10
@@ -44,12 +47,25 @@ Rows = npt.NDArray[np.uint64]
 
 
 def hash_document(text: bytes | memoryview) -> bytes:
-    """Return the first 16 bytes of the SHA-256 of a document's lines, without the last newline.
+    """Return the first 16 bytes of the SHA-256 of a document's lines in normal form, without the last newline.
 
     >>> hash_document(b"I came. I saw.").hex()
     '1dc041c21153e2e82f6ee658f6b1fd7a'
     """
-    return hashlib.sha256(text).digest()[:16]
+    return hashlib.sha256(normal_form(bytes(text))).digest()[:16]
+
+
+def normal_form(text: bytes) -> bytes:
+    """Return UTF-8 text as it is compared with other text: in NFC, without zero-width characters and soft hyphens.
+
+    Copies of a document often differ in these alone, which nobody sees.
+
+    >>> normal_form("cafe\u0301 cre\u00adme\u200b".encode()).decode()
+    'café creme'
+    """
+    if text.isascii():
+        return text
+    return _UNSEEN.sub("", unicodedata.normalize("NFC", text.decode())).encode()
 
 
 @dataclass(frozen=True)
@@ -77,12 +93,20 @@ class Documents:
 
 
 def sort_documents(hashes: npt.NDArray[np.uint64], copies: npt.NDArray[np.int64], texts: pa.LargeBinaryArray) -> Documents:
-    """Return documents sorted by their hashes; duplicates become one document with the sum of their copies."""
+    """Return documents sorted by their hashes; duplicates become one document with the sum of their copies.
+
+    Of duplicates that differ in bytes the one with the smallest bytes is kept, so that the order of the input does not matter.
+    """
     order = np.lexsort((hashes[:, 1], hashes[:, 0]))
     ordered = hashes[order]
     first = np.flatnonzero(np.append(True, (ordered[1:] != ordered[:-1]).any(axis=1))[: len(order)])
     copies = np.add.reduceat(copies[order], first) if len(order) else copies
-    return Documents(ordered[first], copies, texts, order[first])
+    kept = order[first]
+    ends = np.append(first[1:], len(order))
+    for group in np.flatnonzero(ends - first > 1).tolist():
+        alike = order[first[group] : ends[group]].tolist()
+        kept[group] = min(alike, key=lambda index: texts[index].as_py())
+    return Documents(ordered[first], copies, texts, kept)
 
 
 @contextmanager

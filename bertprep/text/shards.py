@@ -32,9 +32,11 @@ from bertprep.files.atomic import atomic_file, remove_folder
 from bertprep.files.checksums import BLAKE3, digest, new_hash
 from bertprep.files.paths import as_path
 from bertprep.progress import Reporter
+from bertprep.sources.corpora import printed_name
 from bertprep.sources.documents import BATCH_TEXT_BYTES, MEMORY, SPLITTERS, WHOLE, Batch, Source, copy_stream
 from bertprep.sources.dump import SKIPPED
 from bertprep.sources.plain_text import Piece, TextFile, cut_file, hash_file, read_piece
+from bertprep.sources.wiki.paragraphs import Removed, name_count
 from bertprep.terminal import counted
 from bertprep.text.cleaning import write_lines
 from bertprep.text.ranges import Ranges, divide, hold_out, read_keys
@@ -56,6 +58,8 @@ MERGED_RUNS = 32
 """The number of runs that are merged into one."""
 _WRITE_BYTES = 2_000_000
 RUNS, ROWS = ".arrow", ".rows"
+REMOVED = "removed"
+"""The key, in the entry of a file of runs, of what was removed from wikis' pages: numbers by reason."""
 
 
 def shard_corpus(
@@ -117,6 +121,11 @@ class _Steps:
     part: Part | Finish | None
     reporter: Reporter
 
+    @property
+    def printed(self) -> str:
+        """The name of the corpus in messages."""
+        return printed_name(self.corpus)
+
     def run(self, maker: Maker, name: str, tasks: Sequence[Task], workers: int | None = None) -> dict[str, Entry]:
         """Make all files of a step, even those that other parts have not made yet, and return their entries."""
         versions = versions_of()
@@ -127,7 +136,7 @@ class _Steps:
         names = {name for task in tasks for name in task.files.values()}
         if (finished := read_manifest(folder)) and finished.files.keys() != names:
             remove_folder(folder)  # it was made from other inputs
-        ledger = Ledger(folder=folder, kind=MAPPED_TEXT, made_with={"rules": 1}, versions=versions)
+        ledger = Ledger(folder=folder, kind=MAPPED_TEXT, made_with={}, versions=versions)
         ledgers = dict.fromkeys(tasks[0].files, ledger)
         workers = workers or self.workers
         step = Job(maker, ledgers, tasks, is_step=True)
@@ -172,6 +181,8 @@ def _make_shards(
     ranges = _find_ranges(texts, steps)
     runs = {split: _merge(steps, split, text.runs) for split, text in texts.items()}
     skipped = sum((copy.skipped for copy in copies.values()), Counter[str]())
+    for text in texts.values():
+        skipped += text.removed()
     counts = {**skipped, "dropped_empty": sum(text.count("empty") for text in texts.values())}
     changed = sum((text.changed for text in texts.values()), Counter[str]())
     counts |= {name: count for name, count in changed.items() if count}
@@ -204,7 +215,7 @@ def _find_ranges(texts: Mapping[str, "_Sorted"], steps: _Steps) -> Ranges:
     """Return the hash ranges of all shards, from a text for each split or from one text, part of which is held out."""
     for split, text in texts.items():
         if not text.count("documents"):
-            named = "--test-input: no document" if split == TEST else f"{steps.corpus}: no document"
+            named = "--test-input: no document" if split == TEST else f"{steps.printed}: no document"
             raise BertprepError(
                 f"{named} in {counted(text.inputs, 'input')}; expected text with a blank line between documents"
             )
@@ -232,7 +243,7 @@ def hash_files(sources: Sequence[Source], corpus: str, workers: int, reporter: R
     """Return the size and BLAKE3 of each plain text file, by location; other sources bring their own identity."""
     plain = [source.location for source in sources if source.is_plain]
     with (
-        reporter.progress(f"read {corpus}", len(plain), "files", enabled=bool(plain)) as shown,
+        reporter.progress(f"read {printed_name(corpus)}", len(plain), "files", enabled=bool(plain)) as shown,
         closing(pool.run(hash_file, [(location, as_path(location)) for location in plain], workers=workers)) as results,
     ):
         files = {}
@@ -272,7 +283,7 @@ def _copy_streams(steps: _Steps, sources: Sequence[Source]) -> dict[int, _Copied
     names = {index: f"{_digest(index, source.metadata())}.arrow" for index, source in streams.items()}
     tasks = [Task(source.location, {"file": names[index]}, source) for index, source in streams.items()]
     is_here = any(source.reader == MEMORY for source in streams.values())  # no other process can read it
-    entries = steps.run(_Copy(f"read {steps.corpus}"), "copied", tasks, workers=1 if is_here else None)
+    entries = steps.run(_Copy(f"read {steps.printed}"), "copied", tasks, workers=1 if is_here else None)
     found = {path.name: (path, entry) for path, entry in _placed(entries, "").items()}
     copied = {}
     for index, name in names.items():
@@ -322,6 +333,13 @@ class _Sorted:
         """What was changed in the documents, as in `Counts`."""
         return sum((Counter(entry["changed"]) for entry in self.runs.values()), Counter[str]())
 
+    def removed(self) -> Counter[str]:
+        """Return how many lines of wikis' pages, and pages, cleaning removed, by their keys in manifests."""
+        total = Counter[str]()
+        for entry in self.runs.values():
+            total.update(entry.get(REMOVED, {}))
+        return Counter({name_count(reason): number for reason, number in sorted(total.items())})
+
 
 def _sort(
     steps: _Steps, split: str, sources: Sequence[Source], files: Mapping[str, TextFile], copies: Mapping[int, _Copied]
@@ -346,7 +364,7 @@ def _sort(
         name = _digest(content, seen[content])
         label = group[0].location if group else ""
         tasks.append(Task(label, {"runs": name + RUNS, "rows": name + ROWS}, tuple(group)))
-    entries = steps.run(_Sort(f"sort {steps.corpus}"), _name_step("sorted", split), tasks)
+    entries = steps.run(_Sort(f"sort {steps.printed}"), _name_step("sorted", split), tasks)
     return _Sorted(len(chosen), _placed(entries, RUNS), tuple(_placed(entries, ROWS)))
 
 
@@ -375,22 +393,23 @@ class _Sort(_Named):
         path = next(iter(paths.values()))
         with run_file(path.with_suffix(RUNS)) as file:
             sorter = Sorter(file)
-            counts = Counts()
-            empty = sum(_sort_documents(each, counts, sorter) for each in argument)
+            counts, removed = Counts(), Removed()
+            empty = sum(_sort_documents(each, sorter, counts, removed) for each in argument)
             sorter.flush()
         rows = sorter.rows()
+        of_wikis = {REMOVED: dict(removed.counts)} if removed.counts else {}
         with atomic_file(path.with_suffix(ROWS)) as rows_file:
             rows_file.write(rows)
         entries = {
-            "runs": {**file.entry(), "copies": sorter.copies, "empty": empty, "changed": vars(counts)},
+            "runs": {**file.entry(), "copies": sorter.copies, "empty": empty, "changed": vars(counts), **of_wikis},
             "rows": {"documents": file.documents, "bytes": len(rows), BLAKE3: digest(rows)},
         }
         return {key: entries[key] for key in paths}
 
 
-def _sort_documents(unsorted: _Unsorted, counts: Counts, sorter: Sorter) -> int:
+def _sort_documents(unsorted: _Unsorted, sorter: Sorter, counts: Counts, removed: Removed) -> int:
     text = unsorted.text
-    documents = read_piece(text) if isinstance(text, Piece) else text.documents()
+    documents = read_piece(text) if isinstance(text, Piece) else text.documents(removed)
     return write_lines(documents, unsorted.splitter, unsorted.language, counts, sorter.add)
 
 
@@ -407,7 +426,7 @@ def _merge(steps: _Steps, split: str, files: dict[Path, Entry]) -> dict[Path, En
         for group in groups:
             name = _digest([path.name for path in group]) + RUNS
             tasks.append(Task(name, {"runs": name}, (group, sum(files[path]["text_bytes"] for path in group))))
-        files = _placed(steps.run(_Merge(f"merge {steps.corpus}"), _name_step(f"merged_{level}", split), tasks), RUNS)
+        files = _placed(steps.run(_Merge(f"merge {steps.printed}"), _name_step(f"merged_{level}", split), tasks), RUNS)
     return files
 
 
@@ -445,7 +464,7 @@ class _Reduce(Maker):
         left_out: Sequence[Path] = (),
         keep_duplicates: bool = False,
     ) -> None:
-        self.label = f"shard {corpus}"
+        self.label = f"shard {printed_name(corpus)}"
         self._runs, self._text_bytes = runs or {}, text_bytes
         self._left_out, self._keep_duplicates = left_out, keep_duplicates
 

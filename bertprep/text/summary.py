@@ -22,6 +22,7 @@ from bertprep.text.padding import (
     describe_text,
     sample_shards,
 )
+from bertprep.work.truncation import MANY_CUT_OFF, Truncation
 
 if TYPE_CHECKING:
     from bertprep.sources.documents import Source
@@ -57,7 +58,8 @@ def report_shards(
     sample, documents = sample_shards(shards), counts["documents"]
     sentences = counts["sentences"] / documents if counts.get("sentences") else sample.sentences
     padding = {seq: sample.record_padding(seq) for seq in lengths}
-    line = describe_text(f"{inputs} became {counted(documents, 'document')}", sentences, padding)
+    cut_off = {seq: sample.cut_off(seq) for seq in lengths}
+    line = describe_text(f"{inputs} became {counted(documents, 'document')}", sentences, padding, cut_off)
     if is_meant:
         reporter.message(line)
     else:
@@ -97,6 +99,28 @@ def report_given(
     report_shards(reporter, counted(len(paths), "file"), counts, paths, lengths=lengths, is_meant=is_meant)
 
 
+def warn_of_truncation(made: Made, seq: int, *, are_users_lines: bool) -> None:
+    """Warn if much of the text is in no record, because it is at the end of sentences that are longer than a record.
+
+    `are_users_lines` is true if each line of the user's files was taken for a sentence.
+    """
+    truncation = Truncation.of_entries(made.manifest.files.values())
+    if truncation is None or truncation.cut_off <= MANY_CUT_OFF:
+        return
+    if are_users_lines:
+        advice = "split the text into sentences with bertprep shard, or make longer records with --seq"
+    else:
+        advice = (
+            "make longer records with --seq, keep all tokens with --pairs none, or look at the text: it has few ends of "
+            "sentences, or the vocabulary divides its words into many pieces"
+        )
+    warn(
+        f"{truncation.cut_off:.1%} of the text's {truncation.text_tokens:,} tokens are in no record: "
+        f"{counted(truncation.long_sentences, 'sentence')} {'has' if truncation.long_sentences == 1 else 'have'} more than the "
+        f"{seq - 3:,} tokens that fit a record of {seq:,}, and the rest is cut off; {advice}"
+    )
+
+
 def _report(reporter: Reporter, line: str, sentences: float, documents: int) -> None:
     """Print the line, or warn where many documents have few sentences each."""
     if sentences < FEW_SENTENCES and documents >= MANY_BLOCKS:
@@ -117,7 +141,7 @@ def report_token_shards(reporter: Reporter, inputs: str, documents: int, texts: 
             break
     found = TextSample([each for each in sample if each])
     padding = {seq: found.row_padding(seq) for seq in LENGTHS}
-    line = describe_text(f"{inputs} became {counted(documents, 'document')}", found.sentences, padding, "rows")
+    line = describe_text(f"{inputs} became {counted(documents, 'document')}", found.sentences, padding, of="rows")
     reporter.message(f"{line} if each document has rows of its own; packed rows have hardly any padding")
 
 
@@ -137,7 +161,8 @@ def report_books(reporter: Reporter, folder: Path, sources: Sequence[Source]) ->
     sentences_per_byte = sum(map(len, sample.documents)) / max(1, sampled_bytes)
     sentences = sentences_per_byte * sum(sizes) / max(1, len(books))
     padding = {seq: sample.record_padding(seq) for seq in LENGTHS}
-    line = describe_text(f"{folder}: {counted(len(books), 'file')}, each one document", sentences, padding)
+    cut_off = {seq: sample.cut_off(seq) for seq in LENGTHS}
+    line = describe_text(f"{folder}: {counted(len(books), 'file')}, each one document", sentences, padding, cut_off)
     are_documents = sum(each.has_a_sentence_a_line and len(each.blocks) >= MANY_BLOCKS for each in heads)
     if 2 * are_documents > len(heads):
         warn(

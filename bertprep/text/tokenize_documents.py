@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,6 @@ from bertprep.instances.document_tokenizer import (
     DocumentTokenizer,
     share_in_long_words,
 )
-from bertprep.instances.tokenizer_files import TOKENIZER_CONFIG
 from bertprep.instances.vocabulary import MANY_UNKNOWN
 from bertprep.progress import Reporter
 from bertprep.sources.documents import TEXT, WHOLE, Source
@@ -43,7 +42,7 @@ from bertprep.text.shards import hash_files, identify, identify_split
 from bertprep.text.summary import report_token_shards
 from bertprep.tokens.make import Texts
 from bertprep.tokens.shard import BIN, DOCUMENT_FILES, write_token_shard
-from bertprep.work.layout import SPLITS, TEST, TOKENIZER, TRAINING, token_shard_name
+from bertprep.work.layout import SPLITS, TEST, TRAINING, token_shard_name
 from bertprep.work.ledger import Entry, Ledger
 from bertprep.work.made import Made
 from bertprep.work.manifest import TOKEN_SHARDS, versions_of
@@ -83,17 +82,21 @@ class SourceText:
         """Whether this is a small file with only white space."""
         return self.file is not None and self.size_bytes <= _BLANK_BYTES and not self.file.path.read_bytes().strip()
 
-    def documents(self) -> Iterator[str]:
-        """Yield the documents, without a line end after plain text.
-
-        The sentences of a text shard are joined by spaces, and the fields of a row by a blank line.
-        """
+    def unchanged_documents(self) -> Iterable[str]:
+        """Return the documents as the source has them; raise `BertprepError` if the file was changed since it was hashed."""
         if self.file:
             with reading(self.file.path):
                 is_as_hashed = version_of(self.file.path) == self.file.version
             if not is_as_hashed:
                 raise BertprepError(f"{self.file.path}: was changed since the start of the run; run the command again")
-        for text in self.source.documents():
+        return self.source.documents()
+
+    def documents(self) -> Iterator[str]:
+        """Yield the documents, without a line end after plain text.
+
+        The sentences of a text shard are joined by spaces, and the fields of a row by a blank line.
+        """
+        for text in self.unchanged_documents():
             if self.expected is not None:
                 yield " ".join(text.split("\n")).strip(" ")
             else:
@@ -110,22 +113,40 @@ class SourceText:
 
 @dataclass(frozen=True)
 class DocumentShard:
-    """The texts that make up one token shard; `number` is its index in the split."""
+    """The texts that make up one token shard; `number` is its index in the split.
+
+    `chosen` (documents,) says which documents of the texts are in the shard, by default all.
+    """
 
     split: str
     number: int
     texts: Sequence[SourceText]
+    chosen: NDArray[np.bool_] | None = None
+
+    @property
+    def name(self) -> str:
+        """The location of the first text, or the split if the texts are gone."""
+        return self.texts[0].source.location if self.texts else f"{self.split} {self.number:,}"
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the texts in bytes."""
+        return sum(text.size_bytes for text in self.texts)
 
 
 @dataclass(frozen=True)
 class DocumentShards:
-    """The token shards of a corpus, each with its texts; `made_from` describes the texts in the manifest."""
+    """The token shards of a corpus, each with its texts; `made_from` describes the texts in the manifest.
+
+    If the test split was chosen by hashes (`text.held_out`), `decided_by` names the packages that decide these.
+    """
 
     corpus: str
     shards: Sequence[DocumentShard]
     made_from: dict[str, Any]
     is_of_workspace: bool = False
     advice: str = "choose another --output"
+    decided_by: Sequence[str] = ()
 
     @property
     def has_splits(self) -> bool:
@@ -135,11 +156,13 @@ class DocumentShards:
     @property
     def given_test(self) -> Sequence[SourceText]:
         """The texts that the user gave as the test split; their documents are left out of training."""
-        return [] if self.is_of_workspace else [text for each in self.shards if each.split == TEST for text in each.texts]
+        if self.is_of_workspace or self.decided_by:
+            return []
+        return [text for each in self.shards if each.split == TEST for text in each.texts]
 
     def report(self, made: Made, reporter: Reporter) -> None:
         """Report the token shards made from the user's files."""
-        texts = [text for shard in self.shards for text in shard.texts]
+        texts = [*{text.source.location: text for shard in self.shards for text in shard.texts}.values()]
         documents = sum(entry["documents"] for entry in made.manifest.files.values() if "documents" in entry)
         first = (document for text in texts[:FIRST_FILES] for document in text.documents())
         report_token_shards(reporter, counted(len(texts), "file"), documents, first)
@@ -156,18 +179,22 @@ def shards_of_corpus(texts: Texts) -> DocumentShards:
     return DocumentShards(texts.corpus, shards, texts.made_from, is_of_workspace=True, advice=texts.advice)
 
 
-def shards_of_sources(sources: Sequence[Source], corpus: str, workers: int, reporter: Reporter) -> DocumentShards:
-    """Return a token shard for each large file or group of small files; all files are read, to hash them.
-
-    Raises `UsageError` if a source is not a file, and `BertprepError` if all files are blank.
-    """
+def hash_sources(sources: Sequence[Source], corpus: str, workers: int, reporter: Reporter) -> dict[str, TextFile]:
+    """Read all plain text files to hash them, and return them by location; raise `UsageError` if a source is not a file."""
     for source in sources:
         if source.is_stream:
             raise UsageError(
                 f"{source.location}: cannot be tokenized directly; first make text shards of it with bertprep shard, then "
                 "run bertprep tokenize --tokenizer --corpus NAME"
             )
-    files = hash_files(sources, corpus, workers, reporter)
+    return hash_files(sources, corpus, workers, reporter)
+
+
+def shards_of_sources(sources: Sequence[Source], files: Mapping[str, TextFile], corpus: str) -> DocumentShards:
+    """Return a token shard for each large file or group of small files; `files` is from `hash_sources`.
+
+    Raises `BertprepError` if all files are blank.
+    """
     test_inputs = identify_split(sources, files, TEST)
     made_from = {"inputs": identify_split(sources, files, TRAINING)}
     if test_inputs:
@@ -183,6 +210,12 @@ def shards_of_sources(sources: Sequence[Source], corpus: str, workers: int, repo
     return DocumentShards(corpus, shards, {**made_from, "shards": len(groups[TRAINING])})
 
 
+def settings_of(tokenizer: DocumentTokenizer, corpus: str, made_from: Mapping[str, Any], eod: int | None) -> dict[str, Any]:
+    """Return the settings of token shards for their manifest."""
+    of_eod = {} if eod is None else {"eod": eod}
+    return {"tokenizer": tokenizer.info.made_with, "corpus": corpus, **of_eod, **made_from}
+
+
 def document_job(
     tokenizer: DocumentTokenizer,
     documents: DocumentShards,
@@ -195,26 +228,19 @@ def document_job(
 
     If `eod` is given, this token id is added after each document.
     """
-    info = tokenizer.info
-    copies = {TOKENIZER: tokenizer.path}
-    if tokenizer.config:
-        copies[TOKENIZER_CONFIG] = tokenizer.config
     ledger = Ledger(
         folder=folder,
         kind=TOKEN_SHARDS,
-        made_with={
-            "tokenizer": info.made_with, "corpus": documents.corpus, **({} if eod is None else {"eod": eod}),
-            **documents.made_from,
-        },
-        versions=versions_of("llvmlite", "numpy", "tokenizers"),
-        copies=copies,
+        made_with=settings_of(tokenizer, documents.corpus, documents.made_from, eod),
+        versions=versions_of("llvmlite", "numpy", *documents.decided_by, "tokenizers"),
+        copies=tokenizer.files(),
         advice=documents.advice,
-    )  # fmt: skip
+    )
     tasks = []
     for shard in documents.shards:
         prefix = f"{shard.split}/" if documents.has_splits else ""
         names = {end: prefix + token_shard_name(shard.split, documents.corpus, shard.number, end) for end in DOCUMENT_FILES}
-        tasks.append(Task(shard.texts[0].source.location, names, shard.texts))
+        tasks.append(Task(shard.name, names, shard))
     maker = DocumentMaker(tokenizer=tokenizer, threads=threads, test=documents.given_test, eod=eod)
     return Job(maker, dict.fromkeys(DOCUMENT_FILES, ledger), tasks)
 
@@ -242,7 +268,8 @@ class DocumentMaker(Maker):
         _ = self.test_hashes
 
     def warnings(self, todo: Sequence[Task]) -> Iterator[str]:
-        text: SourceText = todo[0].argument[0]
+        texts: Sequence[SourceText] = todo[0].argument.texts
+        text = texts[0]
         first = [_cut(row) for row in islice(text.rows(), _FIRST_DOCUMENTS)]
         with self._limited_threads():
             tokens, _, begins_word = self._encode_batch(first)
@@ -258,22 +285,23 @@ class DocumentMaker(Maker):
                 f"{MAX_WORD_TOKENS} tokens, as found by the rule {self.tokenizer.info.words}: masks of whole words and spans "
                 "mask these words token by token"
             )
-        if found := next((path for path in _plain_text(todo[0].argument[:FIRST_FILES]) if _has_many_lines(path)), None):
+        if found := next((path for path in _plain_text(texts[:FIRST_FILES]) if _has_many_lines(path)), None):
             yield (
                 f"the first {_MANY_LINES} lines of {found} are read as one document, as no blank line separates them; if each "
                 'line is a document, write them as JSON Lines, {"text": "..."} on each line, to a file that ends in .jsonl'
             )
 
-    def make(self, argument: Sequence[SourceText], paths: Mapping[str, Path]) -> dict[str, Entry]:
-        made_of = self._check_shard(argument[0])
-        documents_of = _Documents(argument, self.test_hashes if argument[0].source.split == TRAINING else frozenset())
+    def make(self, argument: DocumentShard, paths: Mapping[str, Path]) -> dict[str, Entry]:
+        made_of = self._check_shard(argument.texts[0])
+        documents_of = _Documents(argument, self.test_hashes if argument.split == TRAINING else frozenset())
         with self._limited_threads(), write_token_shard(paths, width=self.tokenizer.info.width) as writer:
             for documents in self._encode(documents_of):
                 if self.eod is not None:
                     documents = documents.ended_by(self.eod)
                 writer.add(documents.tokens, documents.lengths, begins_word=documents.begins_word)
             if not writer.documents:
-                names = argument[0].source.location + (f" and the {len(argument) - 1:,} after it" if argument[1:] else "")
+                others = len(argument.texts) - 1
+                names = argument.name + (f" and the {others:,} after it" if others else "")
                 why = " that is not in --test-input too" if documents_of.in_test else ""
                 raise BertprepError(f"{names}: no document with a token{why}; leave these files out")
         counts = {"documents": writer.documents, "tokens": writer.tokens}
@@ -322,19 +350,25 @@ class DocumentMaker(Maker):
 
 
 class _Documents:
-    """The documents of some texts, without those whose hash is in `left_out`; `in_test` is the number left out so far."""
+    """The documents of a shard, without those whose hash is in `left_out`; `in_test` is the number left out so far."""
 
-    def __init__(self, texts: Sequence[SourceText], left_out: frozenset[int]) -> None:
-        self._texts, self._left_out = texts, left_out
+    def __init__(self, shard: DocumentShard, left_out: frozenset[int]) -> None:
+        self._shard, self._left_out = shard, left_out
         self.in_test = 0
 
     def __iter__(self) -> Iterator[Row]:
-        for text in self._texts:
-            for row in text.rows():
-                if self._left_out and _hash(row[0]) in self._left_out:
-                    self.in_test += 1
-                else:
-                    yield row
+        rows = chain.from_iterable(text.rows() for text in self._shard.texts)
+        for row in rows if self._shard.chosen is None else self._choose(rows, self._shard.chosen):
+            if self._left_out and _hash(row[0]) in self._left_out:
+                self.in_test += 1
+            else:
+                yield row
+
+    def _choose(self, rows: Iterator[Row], chosen: NDArray[np.bool_]) -> Iterator[Row]:
+        try:
+            yield from (row for row, is_chosen in zip(rows, chosen.tolist(), strict=True) if is_chosen)
+        except ValueError as error:
+            raise BertprepError(f"{self._shard.name}: was changed since the start of the run; run the command again") from error
 
 
 def _hash(document: str) -> int:

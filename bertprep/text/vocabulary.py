@@ -9,10 +9,10 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
+from bertprep.config import VocabularySettings
 from bertprep.errors import UsageError
 from bertprep.files.lock import locked
 from bertprep.files.paths import as_path
@@ -21,16 +21,6 @@ from bertprep.sources.catalogue import DEFAULT_MODEL
 from bertprep.terminal import listed
 from bertprep.work.layout import VOCABULARY, Workspace
 from bertprep.work.ledger import Entry
-
-DEFAULT_VOCABULARY_SIZE = 8000
-
-
-@dataclass(frozen=True)
-class VocabularySettings:
-    """The settings of a trained vocabulary: its number of tokens, with the special tokens, and whether it is cased."""
-
-    size: int = DEFAULT_VOCABULARY_SIZE
-    cased: bool = False
 
 
 def find_vocabulary(
@@ -79,13 +69,13 @@ def digest_of_texts(texts: Mapping[Path, Entry | None], *, reads: bool = True) -
     """Return the digest of texts that is part of their vocabularies' names.
 
     `texts` has the manifest entry of each text shard. Raises `BertprepError` if a file is not the text that its entry lists.
-    If `reads` is False, a text is read only if its entry has no CRC-32C.
+    If `reads` is False, a text is read only if it has no entry.
     """
     from bertprep.work.text_identity import check_text, identify_text
 
     checksums = []
     for path, entry in texts.items():
-        if entry and "crc32c" in entry and not reads:
+        if entry and not reads:
             checksums.append(entry["crc32c"])
             continue
         size_bytes, crc32c = identify_text(path)
@@ -106,7 +96,7 @@ def describe_unused(workspace: Workspace, corpus: str, text: str, *, cased: bool
     closest = max(close, key=lambda each: (each.is_of(corpus, text), each.is_cased == cased))
     reasons = []
     if closest.is_cased != cased:
-        reasons.append("it is uncased, and --cased is given" if cased else "it is cased, and --cased is not given")
+        reasons.append("it is uncased, and upper case is kept" if cased else "it is cased, and --cased is not given")
     if not closest.is_of(corpus, text):
         reasons.append("it was trained on another text")
     return f"{closest.path} is not used: {', and '.join(reasons)}"
@@ -129,15 +119,19 @@ def train_once(
 def train(
     texts: Sequence[Path], path: Path, settings: VocabularySettings, workers: int = 1, reporter: Reporter = SILENT
 ) -> list[str]:
-    """Write a vocabulary trained on texts, and return warnings if it has fewer tokens than requested or loses many accents."""
-    from bertprep.instances import load_vocabulary
-    from bertprep.text.train_vocabulary import MANY_ACCENTS, train_vocabulary
+    """Write a vocabulary trained on texts, and return warnings if much text becomes [UNK]."""
+    from bertprep.text.train_vocabulary import train_vocabulary
 
-    counts = train_vocabulary(texts, path, size=settings.size, cased=settings.cased, workers=workers, reporter=reporter)
-    warnings = []
-    if not settings.cased and counts.accented_fraction > MANY_ACCENTS:
-        warnings.append("lower-casing also removes accents (ä becomes a): give --cased to keep them")
+    return train_vocabulary(texts, path, settings, workers=workers, reporter=reporter)
+
+
+def why_fewer_tokens(path: Path, settings: VocabularySettings) -> str:
+    """Return why a vocabulary that was trained with these settings has fewer tokens than their size; "" if it has not."""
+    from bertprep.instances import load_vocabulary
+
     tokens = len(load_vocabulary(path))
-    if tokens < settings.size:
-        warnings.append(f"{path}: has {tokens:,} tokens, not {settings.size:,}: this text gives no more")
-    return warnings
+    if tokens >= settings.size - 1:  # a character with its ## form may not fit into the last place
+        return ""
+    often = "twice" if settings.min_frequency == 2 else f"{settings.min_frequency:,} times (--min-frequency)"
+    covered = "" if settings.coverage == 1 else f" in words within --coverage {settings.coverage:g}"
+    return f"{path}: has {tokens:,} tokens, not {settings.size:,}: no other pair of pieces occurs {often}{covered}"

@@ -47,9 +47,9 @@ from bertprep.work.layout import TRAINING
 WINDOWS_IN_GROUP = 16
 """The number of windows whose rows are shuffled together."""
 _ROW_BITS = 32  # for the row's index in its window, in the key of a row's masks
-_SETTINGS = "seq", "packed", "objective", "first_position", "seed"
-"""The settings that rows depend on, apart from the documents and the masking."""
 _FILTER = "min_document_tokens", "max_document_tokens"
+_SETTINGS = "seq", "packed", "by_length", "objective", "first_position", "seed", *_FILTER
+"""The settings that rows depend on, apart from the documents and the masking."""
 _MASKING = "masked_lm_prob", "mask_as", "whole_word", "span", "ngram"
 _MASKED = 0.3
 _MAX_POSITION = (1 << 31) - 1
@@ -129,7 +129,7 @@ class TokenDataset(TokenRows):
                 f"{self.folder}: was made with --append-eod, so each document ends with token {self.documents.eod} in addition "
                 "to the tokenizer's own; for masked LM, make the token shards without --append-eod"
             )
-        self._fix(*_SETTINGS, *_MASKING, *_FILTER, "masking", "by_length", "documents", "folder", "split", "epochs")
+        self._fix(*_SETTINGS, *_MASKING, "masking", "documents", "folder", "split", "epochs")
 
     def _check_numbers(self) -> None:
         least_of = {"seq": 1, "epochs": 1, "first_position": 0, "seed": 0, **dict.fromkeys(_FILTER, 1)}
@@ -259,20 +259,7 @@ class TokenDataset(TokenRows):
     def made_of(self) -> dict[str, Any]:
         """Everything that the rows depend on, as plain data."""
         settings = {name: getattr(self, name) for name in _SETTINGS}
-        if self.by_length:
-            settings["by_length"] = True
-        if self._document_sizes is not None:
-            settings["document_tokens"] = [self._document_sizes.least, self._document_sizes.most]
-        return {
-            "rows": self._version_of_rows, "documents": self.documents.sha256, "settings": {**settings, **self.masking.made_of},
-        }  # fmt: skip
-
-    @property
-    def _version_of_rows(self) -> int:
-        """The version of the code that makes the rows: version 2 changed whole-word masks, and version 3 changed spans."""
-        if not self.masks_words:
-            return 1
-        return 2 if self.span is None else 3
+        return {"documents": self.documents.sha256, "settings": {**settings, **self.masking.made_of}}
 
     @property
     def sha256(self) -> str:

@@ -151,10 +151,12 @@ class LiveExamples(ColumnDataset):
 
     @cached_property
     def sha256(self) -> str:
-        """The sha256 of everything that the examples depend on, except their order; it includes the generator's version."""
-        version = 1 if self.repeat_epochs else 2  # since version 2 all epochs have the counts of epoch 0
-        made_of = {"settings": asdict(self.settings), "vocabulary": self.vocabulary.sha256, "shards": self._tokens_sha256}
-        return hashlib.sha256(json.dumps({"generator": version, **made_of}, sort_keys=True).encode()).hexdigest()
+        """The sha256 of everything that the examples depend on, except their order."""
+        made_of = {
+            "settings": asdict(self.settings), "vocabulary": self.vocabulary.sha256, "shards": self._tokens_sha256,
+            "repeat_epochs": self.repeat_epochs,
+        }  # fmt: skip
+        return hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()
 
     @property
     def formats(self) -> list[str]:

@@ -23,18 +23,21 @@ from bertprep.files.free_space import free_space
 from bertprep.files.paths import HEAD_BYTES, open_head
 from bertprep.instances import Tokenizer, Vocabulary, generate_instances
 from bertprep.instances.generator import GENERATOR
-from bertprep.instances.tokenizer import TokenizedShard
-from bertprep.instances.vocabulary import fit_warnings, padding_warnings
+from bertprep.instances.lower_case import NO_CHANGES, LetterChanges, measure_files
+from bertprep.instances.tokenizer import TokenizedShard, share_of_long_words
+from bertprep.instances.vocabulary import MANY_HANZI, MANY_UNKNOWN, fit_warnings, padding_warnings
+from bertprep.kernels.numbers import LONGEST_WORD
 from bertprep.records.dataset_info import ledgers_by_format
 from bertprep.records.examples import Shape, kind_made_with
 from bertprep.records.rows import RowMaker
 from bertprep.records.write import entry_of, write_examples
 from bertprep.tokens.shard import BIN, TokenShard, write_token_shard
-from bertprep.work.layout import SPLITS, VOCABULARY, TokenFile, record_names, token_files, token_shard_name
+from bertprep.work.layout import SPLITS, TRAINING, VOCABULARY, TokenFile, record_names, token_files, token_shard_name
 from bertprep.work.ledger import Entry, Ledger
 from bertprep.work.manifest import RECORDS, TOKEN_SHARDS, versions_of
 from bertprep.work.run import Job, Maker, Task
 from bertprep.work.text_identity import check_text, check_unchanged, identify_text, text_entry
+from bertprep.work.truncation import TRUNCATION, Truncation, count_over
 
 _SAMPLED_SHARDS = 8  # of which the beginnings are made into records where the disk may be too small
 _MOST_BYTES_OF_RECORDS = 20  # for each byte of text, round and format
@@ -67,10 +70,17 @@ class Texts:
     shards: Sequence[TextShard]
     made_from: dict[str, Any]
     is_of_workspace: bool = False
+    letters_of_tokens: LetterChanges = NO_CHANGES
+    """What lower-casing changed when the user's token shards were made."""
 
     def paths(self, split: str) -> list[Path]:
         """Return the text shards of a split."""
         return [shard.path for shard in self.shards if shard.split == split]
+
+    @cached_property
+    def letters(self) -> LetterChanges:
+        """How many letters of the training text lower-casing would change by more than case."""
+        return self.letters_of_tokens if self.shards[0].tokens else measure_files(self.paths(TRAINING))
 
     @property
     def test_fraction(self) -> float | None:
@@ -100,7 +110,7 @@ def record_job(
         for shard in texts.shards
     ]
     made_with = {"generator": GENERATOR, **settings.made_with, **variant.made_with}
-    template = _ledger(RECORDS, next(iter(folders.values())), made_with, texts, vocabulary)
+    template = _ledger(RECORDS, next(iter(folders.values())), made_with, texts, vocabulary, cased=settings.cased)
     ledgers = ledgers_by_format(template, folders, tasks, dict.fromkeys(SPLITS, maker.shape))
     return Job(maker, ledgers, tasks, [*padding_warnings(vocabulary), *mask_warnings(settings)])
 
@@ -113,16 +123,17 @@ def token_job(texts: Texts, vocabulary: Vocabulary, folder: Path, *, cased: bool
         prefix = f"{shard.split}/" if texts.is_of_workspace else ""
         names = {str(end): prefix + token_shard_name(shard.split, texts.corpus, shard.number, end) for end in TokenFile}
         tasks.append(Task(str(shard.path), names, shard))
-    ledger = _ledger(TOKEN_SHARDS, folder, {"tokenizer": GENERATOR, "cased": cased}, texts, vocabulary)
+    ledger = _ledger(TOKEN_SHARDS, folder, {"tokenizer": GENERATOR, "cased": cased}, texts, vocabulary, cased=cased)
     return Job(maker, dict.fromkeys(TokenFile, ledger), tasks)
 
 
-def _ledger(kind: str, folder: Path, made_with: dict[str, Any], texts: Texts, vocabulary: Vocabulary) -> Ledger:
+def _ledger(kind: str, folder: Path, made_with: dict[str, Any], texts: Texts, vocabulary: Vocabulary, *, cased: bool) -> Ledger:
     return Ledger(
         folder=folder,
         kind=kind,
         made_with={**made_with, "corpus": texts.corpus, **texts.made_from, "vocabulary": vocabulary.made_with},
         versions=versions_of("llvmlite", "numpy"),
+        counts={} if cased else texts.letters.counts,
         copies={VOCABULARY: vocabulary.path},
         advice=texts.advice,
     )
@@ -157,6 +168,11 @@ class ShardMaker(Maker):
     cased: bool
     checks_text: bool = False
 
+    @property
+    def masks_words(self) -> bool:
+        """Whether whole words are masked, so that it matters what a word is."""
+        return False
+
     @cached_property
     def tokenizer(self) -> Tokenizer:
         return Tokenizer(self.vocabulary, lower=not self.cased)
@@ -172,20 +188,37 @@ class ShardMaker(Maker):
     def warnings(self, todo: Sequence[Task]) -> Iterator[str]:
         shard: TextShard = todo[0].argument
         try:
-            tokens = self._first_tokens(shard)
+            tokens, too_long = self._read_beginning(shard)
         except (BertprepError, OSError, ValueError):  # the worker that reads the whole file reports the error
             return
-        advice = "remove the output, and name another vocabulary with --vocab, or omit --vocab to train one on this text"
+        advice = (
+            "remove the output, and name another vocabulary with --vocab, or train one, or a larger one, on this text with "
+            "bertprep vocab"
+        )
         if shard.tokens:
             advice = "remove the output and the token shards, and run bertprep tokenize with another --vocab"
-        yield from fit_warnings(tokens, self.vocabulary, shard.path, advice)
+        if too_long > MANY_UNKNOWN:
+            yield (
+                f"{too_long:.0%} of the beginning of {shard.path} is in words of more than {LONGEST_WORD} characters, which "
+                "become [UNK] with any vocabulary; put spaces between the words of the text"
+            )
+        else:
+            yield from fit_warnings(tokens, self.vocabulary, shard.path, advice)
+        hanzi = float(self.vocabulary.is_hanzi.take(tokens, mode="clip").mean()) if len(tokens) else 0.0
+        if self.masks_words and hanzi > MANY_HANZI:
+            yield (
+                f"--whole-word: {hanzi:.0%} of the first tokens of {shard.path} are Hanzi, each of which is a word for BERT's "
+                "tokenizer, so they are masked one by one; bertprep tokenize --tokenizer takes words of a segmenter (--words)"
+            )
 
-    def _first_tokens(self, shard: TextShard) -> NDArray[Any]:
+    def _read_beginning(self, shard: TextShard) -> tuple[NDArray[Any], float]:
+        """Return the first tokens of a text, and the fraction of its characters in words that are too long."""
         if shard.tokens:
-            return replace(shard.tokens).mapped[:_FIRST_TOKENS]  # a shard keeps its mapping, so a copy maps the file here
+            return replace(shard.tokens).mapped[:_FIRST_TOKENS], 0.0  # a shard keeps its mapping, so a copy maps the file here
         with open_head(shard.path) as file:
             text = file.read(HEAD_BYTES)
-        return self.tokenizer.tokenize_lines(text[: text.rfind(b"\n") + 1]).tokens
+        tokens = self.tokenizer.tokenize_lines(text[: text.rfind(b"\n") + 1]).tokens
+        return tokens, share_of_long_words(text.decode(errors="ignore"))
 
     def check(self, task: Task, folder: Path, entry: Entry) -> None:
         if not self.checks_text:
@@ -200,6 +233,10 @@ class RecordMaker(ShardMaker):
     settings: InstanceSettings
     variant: Variant = field(default=DEFAULT_VARIANT)
     label = "create"
+
+    @property
+    def masks_words(self) -> bool:
+        return self.settings.whole_word
 
     @property
     def shape(self) -> Shape:
@@ -259,9 +296,17 @@ class RecordMaker(ShardMaker):
             raise BertprepError(f"{argument.path}: yields no example; expected at least one from each document")
         files = {RecordFormat(name): path for name, path in paths.items()}
         written = write_examples(self.rows.blocks(instances), files, self.variant, tidies=False)
-        return {
-            name: {"documents": shard.documents, **entry_of(file), "seed": seed, "text": text} for name, file in written.items()
-        }
+        counts = {"documents": shard.documents}
+        lost = {}
+        if self.settings.has_pairs:
+            truncation = Truncation.of_sentences(
+                np.diff(shard.sentence_starts),
+                self.settings.longest,
+                paired=instances.paired_tokens,
+                truncated=instances.truncated_tokens,
+            )
+            lost = {TRUNCATION: truncation.as_json()}
+        return {name: {**counts, **entry_of(file), "seed": seed, "text": text, **lost} for name, file in written.items()}
 
     def _read(self, shard: TextShard) -> tuple[TokenizedShard, dict[str, Any]]:
         """Return the tokens of a shard, and the entry of its text for the manifest."""
@@ -288,7 +333,7 @@ class TokenMaker(ShardMaker):
         with write_token_shard(paths, width=len(self.vocabulary)) as writer:
             lengths, sentences = np.diff(tokenized.sentence_starts), np.diff(tokenized.document_starts)
             writer.add(tokenized.tokens, lengths, sequences=sentences)
-        counts = {"documents": writer.documents, "sentences": writer.sequences, "tokens": writer.tokens}
+        counts = {"documents": writer.documents, "sentences": writer.sequences, "tokens": writer.tokens, **count_over(lengths)}
         return {end: {**(counts if end == BIN else {}), **entry, "text": text} for end, entry in writer.entries.items()}
 
 

@@ -56,15 +56,8 @@ class Masking:
 
     @property
     def made_of(self) -> dict[str, Any]:
-        """The settings in the form used for states and checksums.
-
-        A setting that earlier versions did not have is left out unless it is used, so that their states remain valid.
-        """
-        settings = {"mask_as": self.mask_as, "whole_word": self.whole_word, "span": self.span}
-        if self.ngram is not None:
-            settings["ngram"] = self.ngram
-        share = self.masked_lm_prob
-        return {"masked_lm_prob": asdict(share) if isinstance(share, MaskSchedule) else share, **settings}
+        """The settings as plain data, for states and checksums."""
+        return asdict(self)
 
     @property
     def share(self) -> str:

@@ -174,7 +174,6 @@ def mds_job(
             "seq": seq,
             "column": column,
             **({} if dtype is None else {"dtype": dtype}),
-            "shards": "one for each token shard",  # keeps a folder from mixing with the shards of 0.2.0, which were others
             "tokenizer": first.tokenizer.made_with,
             "converted_from": {split: each.sha256 for split, each in documents.items()},
         },

@@ -1,5 +1,6 @@
-"""Record in the state of a data set or stream what its rows depend on, and refuse the state of other rows.
+"""Record in the state of a data set or stream its format and what its rows depend on, and refuse the state of other rows.
 
+A state is what `state_dict` returns, or a position alone, such as {"epoch": 1}, which a person gives and which has no format.
 Most checkpoints store a state as JSON, so settings are compared in the form that they have after a round trip through JSON.
 """
 
@@ -10,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bertprep.errors import UsageError
+from bertprep.work.format import check_format
 
 
 def state_of_rows(made_of: Mapping[str, Any]) -> dict[str, Any]:
@@ -17,6 +19,12 @@ def state_of_rows(made_of: Mapping[str, Any]) -> dict[str, Any]:
     others = json.loads(json.dumps(made_of))
     settings = others.pop("settings", {})
     return {**others, **settings}
+
+
+def check_state(state: object, position: str) -> None:
+    """Raise `FormatError` for a state in a format that this version does not read; a `position` alone needs none."""
+    if isinstance(state, Mapping) and not state.keys().isdisjoint(("format", "rows")):
+        check_format("the state", state, f"start from the {position} alone, such as {{'{position}': 1}}")
 
 
 def check_rows(state: Mapping[str, Any], here: Mapping[str, Any]) -> None:

@@ -27,10 +27,10 @@ from numpy.typing import NDArray
 
 from bertprep.errors import BadTokenError, BertprepError, UsageError
 from bertprep.files.atomic import atomic_file
-from bertprep.files.checksums import BLAKE3, Checksum, listed_checksum
+from bertprep.files.checksums import BLAKE3, show_checksum
 from bertprep.files.hashed import HashedFile
 from bertprep.files.object_cache import local_copy, open_local
-from bertprep.files.paths import checksum_like
+from bertprep.files.paths import checksum_of
 from bertprep.instances.generator import MAX_TOKENS_IN_SHARD
 from bertprep.instances.tokenizer import TokenizedShard
 from bertprep.instances.vocabulary import MAX_TOKENS, Vocabulary
@@ -98,9 +98,9 @@ class TokenShard:
         return {end: self.path.with_suffix(f".{end}") for end in (DOCUMENT_FILES if self.has_words else (BIN, IDX))}
 
     @property
-    def checksums(self) -> dict[Path, Checksum | None]:
-        """The checksum of each file, or None if no manifest lists it."""
-        return {path: listed_checksum(self.listed[end]) if self.listed else None for end, path in self.paths.items()}
+    def checksums(self) -> dict[Path, str | None]:
+        """The BLAKE3 of each file, or None if no manifest lists it."""
+        return {path: self.listed[end][BLAKE3] if self.listed else None for end, path in self.paths.items()}
 
     @property
     def text(self) -> dict[str, Any] | None:
@@ -215,11 +215,13 @@ class TokenShard:
     def verify(self) -> None:
         """Raise `BertprepError` for a file whose checksum differs from the manifest's."""
         for path, listed in self.checksums.items():
+            if listed is None:
+                continue
             with _reading(path):
-                found = checksum_like(listed, local_copy(path)) if listed else None
+                found = checksum_of(local_copy(path))
             if found != listed:
                 raise BertprepError(
-                    f"{path}: has {found}, expected {listed} as in its manifest; remove it with "
+                    f"{path}: has {show_checksum(found)}, expected {show_checksum(listed)} as in its manifest; remove it with "
                     "bertprep validate --remove-damaged, and make it again with bertprep tokenize"
                 )
 
@@ -229,7 +231,7 @@ class TokenShard:
         Without a manifest, return checksums that are cheap to compute: of the .idx, and of the first MiB of the .bin.
         """
         if self.listed:
-            return "".join(listed_checksum(self.listed[end]).digits for end in self.paths)
+            return "".join(self.listed[end][BLAKE3] for end in self.paths)
         found = ""
         for end in (BIN, IDX):
             head = read_bytes(self.paths[end], size=-1 if end == IDX else _HEAD_BYTES)

@@ -16,7 +16,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from bertprep.errors import UsageError
-from bertprep.tokens.row_state import check_rows, state_of_rows
+from bertprep.tokens.row_state import check_rows, check_state, state_of_rows
+from bertprep.work.format import FORMAT
 
 try:
     from torch.utils.data import IterableDataset, get_worker_info
@@ -95,8 +96,8 @@ class TokenStream(IterableDataset):  # type: ignore[misc] # torch may be missing
         return self.dataset.batches(self.global_batch_size, first=first, stop=self.batches, step=step, rows=self.rows)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the number of the next batch, the size of batches, and what the rows depend on: documents, masks, seed."""
-        return {"batch": self.batch, **self._sizes, "rows": self._made_of}
+        """Return the format, the next batch's number, the size of batches, and what rows depend on: documents, masks, seed."""
+        return {"format": FORMAT, "batch": self.batch, **self._sizes, "rows": self._made_of}
 
     @property
     def _sizes(self) -> dict[str, Any]:
@@ -108,8 +109,10 @@ class TokenStream(IterableDataset):  # type: ignore[misc] # torch may be missing
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a state; {"batch": n} alone is enough.
 
-        Raises `UsageError` for the state of another batch size or of other rows, and for a value that is not a state.
+        Raises `UsageError` for the state of another batch size or of other rows and for a value that is not a state, and
+        `FormatError` for a state of another format.
         """
+        check_state(state, "batch")
         batch = state.get("batch") if isinstance(state, Mapping) else None
         if not isinstance(batch, int | np.integer) or not 0 <= batch < sys.maxsize // (self.global_batch_size or self.world):
             raise UsageError(

@@ -22,7 +22,8 @@ from bertprep.records.record_dataset import ColumnDataset, RecordBatch, Row, sta
 from bertprep.records.records import Selection, select_records
 from bertprep.tokens.order import check_epoch, checked_positions
 from bertprep.tokens.packed_models import Masks, PackedModel, attention_masks, make_masks_in, packed_model
-from bertprep.tokens.row_state import check_rows, state_of_rows
+from bertprep.tokens.row_state import check_rows, check_state, state_of_rows
+from bertprep.work.format import FORMAT
 
 if TYPE_CHECKING:
     from bertprep.tokens.stream import TokenStream
@@ -124,14 +125,16 @@ class TokenRows(ColumnDataset):
     # --- the state of a data set
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the epoch and what the rows depend on (documents, masks, seed); the sampler has the position."""
-        return {"epoch": self.epoch, "rows": state_of_rows(self.made_of)}
+        """Return the format, the epoch and what the rows depend on (documents, masks, seed); the sampler has the position."""
+        return {"format": FORMAT, "epoch": self.epoch, "rows": state_of_rows(self.made_of)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Set the epoch to that of a state.
+        """Set the epoch to that of a state; {"epoch": n} alone is enough.
 
-        Raises `UsageError` for a state of other rows or a value that is not a state, and `ValueError` for an impossible epoch.
+        Raises `UsageError` for a state of other rows or a value that is not a state, `FormatError` for a state of another
+        format, and `ValueError` for an impossible epoch.
         """
+        check_state(state, "epoch")
         epoch = state.get("epoch") if isinstance(state, Mapping) else None
         if not isinstance(epoch, int | np.integer):
             raise UsageError(f"state {state!r:.200}: expected the state of a data set, such as {{'epoch': 1}}")

@@ -9,7 +9,6 @@ like records always counts, so that a corrupt one is reported and not skipped.
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import TEMPORARY_SUFFIX
 from bertprep.files.paths import as_path, real_path
 from bertprep.work.data_set import DataSet, in_order, note_skipped, token_bins
+from bertprep.work.format import FormatError
 from bertprep.work.layout import (
     LEDGER,
     MANIFEST,
@@ -77,6 +77,7 @@ def find_data_sets(paths: Iterable[Path | str], *, with_empty: bool = False) -> 
             parts.setdefault((_root_of(files[0]), kind), []).extend(files)
     for (root, kind), files in parts.items():
         part = _make(root, kind, [_name(file, root) for file in files], *_read_manifest(root))
+        _refuse_format(part.problem)
         notes = note_skipped([file for file in unknown if _root_of(file) == root], _UNKNOWN) if kind == RECORDS else ()
         found.append(replace(part, is_whole=False, notes=notes))
     return list({(real_path(each.folder), each.content, each.is_whole): each for each in found}.values())
@@ -260,6 +261,8 @@ def _search(folder: Path, seen: set[Path], unknown: list[Path]) -> Iterator[Data
     if problem and not sets:
         texts = [_name(path, folder) for path in in_splits if path.suffix == ".txt"]
         sets = [DataSet(folder, TEXT_SHARDS, in_order(texts), problem=problem)] if texts else []
+    if sets:
+        _refuse_format(problem)
     if not sets and not problem and (is_unfinished(folder) or _has_no_shards_yet(folder)):
         sets = [DataSet(folder, _content_of_run(folder), {}, is_unfinished=True)]
     if not any(each.content in (RECORDS, TEXT_SHARDS) for each in sets):
@@ -280,11 +283,12 @@ def _content_of_run(folder: Path) -> str:
     """Return the kind of files that an unfinished run makes, by its ledger; records if the ledger does not tell."""
     if (folder / MAPPED).is_dir():
         return TEXT_SHARDS
-    with contextlib.suppress(BertprepError):  # a corrupt ledger
+    try:
         settings = read_settings(folder)
-        if settings and settings["kind"] in (TEXT_SHARDS, TOKEN_SHARDS, MDS):
-            return str(settings["kind"])
-    return RECORDS
+    except BertprepError as error:
+        _refuse_format(error)
+        return RECORDS  # the ledger is corrupt
+    return str(settings["kind"]) if settings and settings["kind"] in (TEXT_SHARDS, TOKEN_SHARDS, MDS) else RECORDS
 
 
 def _read_manifest(folder: Path) -> tuple[Manifest | None, BertprepError | None]:
@@ -293,6 +297,12 @@ def _read_manifest(folder: Path) -> tuple[Manifest | None, BertprepError | None]
         return read_manifest(folder), None
     except BertprepError as error:
         return None, error
+
+
+def _refuse_format(problem: BertprepError | None) -> None:
+    """Raise the error about a manifest or ledger of another format, since its files may mean something else there."""
+    if isinstance(problem, FormatError):
+        raise problem
 
 
 def _is_of_kind(manifest: Manifest | None, kind: str) -> bool:

@@ -33,6 +33,7 @@ from bertprep.config import (
     RecordFormat,
     SquadSettings,
     Variant,
+    VocabularySettings,
 )
 
 TRAINING, TEST = SPLITS = ("training", "test")
@@ -50,6 +51,8 @@ SPLIT_NAMES = {
 MANIFEST = "manifest.json"
 MAPPED = ".map"
 """The folder inside that of text shards in which `shard` keeps its sorted text until the shards are finished."""
+HASHED = ".hashed"
+"""The folder inside that of token shards with the hashes of their documents, by which a test split is chosen."""
 GIVEN_OBJECTS = ".given"
 """The folder next to token shards for tokenizers and texts that the user gave as Python objects."""
 DATASET_DICT, STATE, DATASET_INFO = "dataset_dict.json", "state.json", "dataset_info.json"
@@ -250,13 +253,15 @@ class Workspace:
     def sharded(self, corpus: str) -> Path:
         return self.root / "sharded" / corpus
 
-    def vocabulary(self, corpus: str, *, size: int, cased: bool, text: str) -> Path:
+    def vocabulary(self, corpus: str, settings: VocabularySettings, text: str) -> Path:
         """Return the path of the vocabulary for the text with the digest `text`; other text has another vocabulary."""
-        return self.root / "vocab" / f"{corpus}_{size}{'_cased' if cased else ''}_{text[:8]}.txt"
+        others = f"_with_{settings.digest}" if settings.digest else ""
+        return self.root / "vocab" / f"{corpus}_{settings.size}{'_cased' if settings.cased else ''}{others}_{text[:8]}.txt"
 
     def trained_vocabularies(self) -> list[TrainedVocabulary]:
         """Return the vocabularies that bertprep has trained, of any text and size."""
-        named = [(path, re.fullmatch(r"(.+)_\d+(_cased)?_([0-9a-f]{8})", path.stem)) for path in self.vocabularies()]
+        name_of = re.compile(r"(.+)_\d+(_cased)?(?:_with_[0-9a-f]{4})?_([0-9a-f]{8})")
+        named = [(path, name_of.fullmatch(path.stem)) for path in self.vocabularies()]
         return [TrainedVocabulary(path, name[1], name[2] is not None, name[3]) for path, name in named if name]
 
     def vocabularies(self, name: str | None = None) -> list[Path]:
@@ -266,6 +271,10 @@ class Workspace:
         """
         known = {path.stem: path for path in sorted((self.root / "vocab").glob("*.txt"))}
         return [path for stem, path in known.items() if name in (None, stem, re.sub("_[0-9a-f]{8}$", "", stem))]
+
+    def sources(self, corpus: str) -> Path:
+        """Return the file that names the sources of text shards on this machine (`sources.noted`)."""
+        return self.root / ".sources" / f"{corpus}.json"
 
     def tokens(self, settings_folder: str, corpus: str) -> Path:
         return self.root / TOKENS / settings_folder / corpus

@@ -23,10 +23,11 @@ from typing import Any, Protocol
 
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import create_file, remove_leftovers, sync_folder, write_if_different
-from bertprep.files.checksums import listed_checksum
+from bertprep.files.checksums import BLAKE3, digest, show_checksum
 from bertprep.files.lock import hold
-from bertprep.files.paths import checksum_like, checksum_of, is_object, remove_all, sizes_of
+from bertprep.files.paths import checksum_of, is_object, remove_all, sizes_of
 from bertprep.untrusted import OBJECT, SHA256_DIGITS, TEXT, check_values, parse_json, read_bounded
+from bertprep.work.format import FORMAT, check_format
 from bertprep.work.layout import LEDGER, LISTING, MANIFEST, MAPPED
 from bertprep.work.manifest import DECIDING, KINDS, Manifest, check_entry, is_in_place, read_manifest, write_manifest
 from bertprep.work.settings import (
@@ -61,7 +62,8 @@ class Ledger:
     """The record of which files of a folder are finished.
 
     The folder is bound to `made_with`, and to `versions` until it is finished. `counts` are further numbers for the manifest,
-    `copies` are files to copy next to it, and `advice` ends the error about other settings. A pickled ledger has no entries.
+    `copies` are files for next to it, each the path of a file to copy or the content, and `advice` ends the error about other
+    settings. A pickled ledger has neither entries nor copies.
     """
 
     folder: Path
@@ -69,7 +71,7 @@ class Ledger:
     made_with: dict[str, Any]
     versions: dict[str, str]
     counts: dict[str, int] = field(default_factory=dict)
-    copies: Mapping[str, Path] = field(default_factory=dict)
+    copies: Mapping[str, Path | bytes] = field(default_factory=dict)
     index: Index | None = None
     advice: str = "choose another --workdir or --corpus"
 
@@ -84,7 +86,7 @@ class Ledger:
     """The descriptor whose lock shows that this run is alive."""
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_read": {}, "index": None, "_held": None}
+        return {**vars(self), "_read": {}, "copies": {}, "index": None, "_held": None}
 
     @cached_property
     def header(self) -> dict[str, Any]:
@@ -137,16 +139,14 @@ class Ledger:
     def finish(self, name: str, entry: Entry) -> None:
         """Create the marker of a finished file. Raises `BertprepError` if another run made the file with other bytes."""
         if not create_file(self._path(name + _SUFFIX), self._marker(name, entry), syncs=False):
-            theirs = self._read_marker(name) or entry
-            expected, found = listed_checksum(theirs), listed_checksum(entry)
-            if expected.algorithm != found.algorithm:  # the file is in a manifest of 0.2, and was made again
-                found = checksum_like(expected, self.folder / name)
+            found, expected = entry[BLAKE3], (self._read_marker(name) or entry)[BLAKE3]
             if found != expected:
                 or_remove = "" if self.is_part else f", or remove {self.folder}"
                 (self.folder / name).unlink(missing_ok=True)
                 raise BertprepError(
-                    f"{self.folder / name}: has {found}, but another run made it with {expected}, so the text or a library "
-                    f"differs; make all files with the same text and versions{or_remove}"
+                    f"{self.folder / name}: has {show_checksum(found)}, but another run made it with "
+                    f"{show_checksum(expected)}, so the text or a library differs; make all files with the same text and "
+                    f"versions{or_remove}"
                 )
 
     def add(self, name: str, entry: Entry) -> None:
@@ -159,8 +159,8 @@ class Ledger:
         files = {name: entries[name] for name in names if name in entries and sizes.get(name) == entries[name]["bytes"]}
         if len(files) < len(names):
             return self._manifest_of(files), [name for name in names if name not in files]
-        for copy, path in self.copies.items():
-            write_if_different(self.folder / copy, path.read_bytes())
+        for name, source in self.copies.items():
+            write_if_different(self.folder / name, source if isinstance(source, bytes) else source.read_bytes())
         if self.index:
             self.index.write(files)
         if manifest is None:
@@ -188,7 +188,7 @@ class Ledger:
         entries = self._read_markers([name for name in names if name in marked])
         if manifest := self._read_manifest():
             for name, entry in entries.items():
-                if name in manifest.files and listed_checksum(entry) != listed_checksum(manifest.files[name]):
+                if name in manifest.files and entry[BLAKE3] != manifest.files[name][BLAKE3]:
                     remove_all(self.folder, [name, f"{LEDGER}/{name}{_SUFFIX}"])
                     raise BertprepError(
                         f"{self.folder / name}: differs from {MANIFEST}, and was removed; run the command again to remake it"
@@ -206,8 +206,9 @@ class Ledger:
             path, source = self.folder / name, self.copies.get(name)
             if source is None:
                 raise BertprepError(f"{path}: exists and is in no manifest; choose another folder, or remove this file")
-            if checksum_of(path) != checksum_of(source):
-                raise BertprepError(f"{path}: exists and is not a copy of {source}; choose another folder, or move it away")
+            if checksum_of(path) != (digest(source) if isinstance(source, bytes) else checksum_of(source)):
+                what = "differs from the one for this folder" if isinstance(source, bytes) else f"is not a copy of {source}"
+                raise BertprepError(f"{path}: exists and {what}; choose another folder, or move it away")
 
     def _find_link(self, names: Collection[str]) -> Path | None:
         """Return a folder inside the data set that is a link and would be written to, if there is one."""
@@ -243,7 +244,7 @@ class Ledger:
         return self.folder / LEDGER / name
 
     def _marker(self, name: str, entry: Entry) -> bytes:
-        return json.dumps({"settings": self.digest, "name": name, "entry": entry}).encode()
+        return json.dumps({"format": FORMAT, "settings": self.digest, "name": name, "entry": entry}).encode()
 
     def _list_markers(self) -> set[str]:
         if is_object(self.folder):
@@ -272,7 +273,9 @@ class Ledger:
             if not (data := read_bounded(path, _MAX_BYTES)).strip(b"\0"):
                 path.unlink(missing_ok=True)
                 return None
-            marker = check_values(parse_json(data), _RULES, needed=tuple(_RULES))
+            content = parse_json(data)
+            check_format(path, content, f"remove {self.folder}, and run the command again")
+            marker = check_values(content, _RULES, needed=tuple(_RULES))
             if marker["name"] != name:
                 raise ValueError(f"it belongs to the file {json.dumps(marker['name'])[:200]}")
             check_entry(name, marker["entry"], KINDS[self.kind])

@@ -14,12 +14,16 @@ from typing import Any
 from bertprep.terminal import table_lines
 from bertprep.work.layout import SPLIT_NAMES, TRAINING, TokenFile
 from bertprep.work.manifest import RECORD_KINDS, TOKEN_SHARDS, Manifest
+from bertprep.work.truncation import FITTING, OVER_RULES, Truncation
 
 _COLUMN_OF_COUNT = {
     "documents": "documents", "sentences": "sentences", "words": "words", "tokens": "tokens", "examples": "records",
     "samples": "rows",
 }  # fmt: skip
 """Count in a file's manifest entry -> heading of its column, in the order of the columns."""
+_CUT_OFF, _TRUNCATED = "cut off", "truncated"
+_SHARES = (_CUT_OFF, _TRUNCATED, *(f"over {longest}" for longest in FITTING))
+"""The headings of what `work.truncation` counts: tokens that are not in the records, and sentences that will exceed one."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -81,7 +85,7 @@ def files_table(manifests: Mapping[str, Manifest]) -> list[tuple[str, ...]]:
         for name, manifest in manifests.items()
         for split, entries in _by_split(manifest).items()
     ]
-    known = ["format", "split", "shards", "files", *_COLUMN_OF_COUNT.values(), "MB"]
+    known = ["format", "split", "shards", "files", *_COLUMN_OF_COUNT.values(), "MB", *_SHARES]
     columns = [column for column in known if any(row.get(column) for row in rows)]
     return [tuple(columns), *(tuple(row.get(column, "") for column in columns) for row in rows)]
 
@@ -106,4 +110,10 @@ def _totals(manifest: Manifest, entries: Mapping[str, Mapping[str, Any]]) -> dic
         if counted:
             totals[column] = f"{sum(counted):,}"
     totals["MB"] = f"{sum(entry['bytes'] for entry in entries.values()) / 1e6:,.1f}"
+    if truncation := Truncation.of_entries(entries.values()):
+        totals |= {_CUT_OFF: f"{truncation.cut_off:.1%}", _TRUNCATED: f"{truncation.truncated:.1%}"}
+    of_sentences = [entry for entry in entries.values() if OVER_RULES.keys() <= entry.keys()]
+    if sentences := sum(entry.get("sentences", 0) for entry in of_sentences):
+        over = {longest: sum(entry[f"over_{longest}"] for entry in of_sentences) for longest in FITTING}
+        totals |= {f"over {longest}": f"{count / sentences:.1%}" for longest, count in over.items()}
     return totals

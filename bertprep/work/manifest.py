@@ -27,7 +27,7 @@ from bertprep.config import (
 )
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file
-from bertprep.files.checksums import BLAKE3, has_checksum, listed_checksum
+from bertprep.files.checksums import BLAKE3
 from bertprep.files.paths import sizes_of
 from bertprep.options import rules_of
 from bertprep.rules import Rule
@@ -53,9 +53,10 @@ from bertprep.untrusted import (
     read_bounded,
 )
 from bertprep.version import __version__
+from bertprep.work.format import FORMAT, check_format
 from bertprep.work.layout import DEV, MANIFEST, by_number
+from bertprep.work.truncation import OVER_RULES, TRUNCATION, TRUNCATION_RULES
 
-SCHEMA = 1
 MAPPED_TEXT, TEXT_SHARDS, TOKEN_SHARDS, RECORDS, TASK_RECORDS, MDS = (
     "sorted text", "text shards", "token shards", "masked-LM records", "task records", "MDS",
 )  # fmt: skip
@@ -72,38 +73,39 @@ class Kind:
     needed_in_entry: tuple[str, ...]
 
 
-_FILE = {"bytes": COUNT, "blake3": BLAKE3_DIGITS, "sha256": SHA256_DIGITS, "documents": COUNT}
-"""The keys that every file's entry may have. It needs one checksum, which is sha256 in manifests of 0.2 and earlier."""
+_FILE = {"bytes": COUNT, BLAKE3: BLAKE3_DIGITS, "documents": COUNT}
+"""The keys that every file's entry may have. It needs the first two."""
+_NEEDED = ("bytes", BLAKE3)
 _CUT = {"shards": POSITIVE, "test_shards": COUNT, "test_fraction": FRACTION}
 KINDS = {
     MAPPED_TEXT: Kind(
-        made_with={"rules": COUNT},
-        needed=("rules",),
+        made_with={},
+        needed=(),
         entry={
             **_FILE, "empty": COUNT, "copies": COUNT, "text_bytes": COUNT, "runs": COUNT, "batches": COUNT,
             "content": BLAKE3_DIGITS, "changed": OBJECT,
         },
-        needed_in_entry=("bytes", "documents"),
+        needed_in_entry=(*_NEEDED, "documents"),
     ),
     TEXT_SHARDS: Kind(
         made_with={**rules_of(ShardSettings), **_CUT, "splitter": TEXT, "inputs": LIST, "test_inputs": LIST},  # of any version
         needed=("shards", "test_shards", "test_fraction"),
-        entry={**_FILE, "crc32c": TEXT, "sentences": COUNT, "words": COUNT},  # 0.2.0 wrote no crc32c
-        needed_in_entry=("bytes", "documents", "sentences", "words"),
+        entry={**_FILE, "crc32c": TEXT, "sentences": COUNT, "words": COUNT},
+        needed_in_entry=(*_NEEDED, "crc32c", "documents", "sentences", "words"),
     ),
     TOKEN_SHARDS: Kind(
         made_with={
             **_CUT, "cased": FLAG, "corpus": CORPUS, "text_sha256": SHA256_DIGITS, "vocabulary": OBJECT, "eod": COUNT,
         },
         needed=(),  # `_OF_TOKENS`
-        entry={**_FILE, "sentences": COUNT, "tokens": COUNT, "in_test": COUNT, "text": OBJECT},
-        needed_in_entry=("bytes",),
+        entry={**_FILE, "sentences": COUNT, "tokens": COUNT, "in_test": COUNT, "text": OBJECT, **OVER_RULES},
+        needed_in_entry=_NEEDED,
     ),
     MDS: Kind(
         made_with={"seq": POSITIVE, "column": TEXT, "tokenizer": OBJECT, "converted_from": OBJECT},
         needed=("seq", "column", "tokenizer"),
         entry={**_FILE, "samples": COUNT, "sha1": TEXT},
-        needed_in_entry=("bytes", "samples", "sha1"),
+        needed_in_entry=(*_NEEDED, "samples", "sha1"),
     ),
     RECORDS: Kind(
         made_with={
@@ -111,8 +113,8 @@ KINDS = {
             "vocabulary": OBJECT, "converted_to": OBJECT, "converted_from": OBJECT,
         },
         needed=("seq",),  # records of a task that another tool wrote have no pred
-        entry={**_FILE, "examples": COUNT, "seed": SEED, "text": OBJECT},
-        needed_in_entry=("bytes", "examples"),
+        entry={**_FILE, "examples": COUNT, "seed": SEED, "text": OBJECT, TRUNCATION: OBJECT},
+        needed_in_entry=(*_NEEDED, "examples"),
     ),
     TASK_RECORDS: Kind(
         made_with={
@@ -122,7 +124,7 @@ KINDS = {
         },
         needed=("task", "seq", "inputs"),
         entry={**_FILE, "examples": COUNT},
-        needed_in_entry=("bytes", "examples"),
+        needed_in_entry=(*_NEEDED, "examples"),
     ),
 }  # fmt: skip
 DECIDING = ("bertprep", "pyarrow", "tokenizers")
@@ -168,7 +170,7 @@ class Manifest:
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "schema": SCHEMA,
+            "format": FORMAT,
             "kind": self.kind,
             "made_with": self.made_with,
             "versions": self.versions,
@@ -184,8 +186,9 @@ def read_manifest(folder: Path) -> Manifest | None:
     """Return the manifest of a folder, or None if there is none (yet). Raises `BertprepError` if it is invalid."""
     path = folder / MANIFEST
     try:
-        content = check_manifest(parse_json(read_bounded(path)))
-        return Manifest(content["kind"], content["made_with"], content["files"], content["versions"], content.get("counts", {}))
+        content = parse_json(read_bounded(path))
+        check_format(path, content, "if another program wrote it, move it away; else remove the folder and make it again")
+        return manifest_of(content)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:
@@ -228,9 +231,8 @@ def sha256_of_vocabulary(manifest: Manifest | None) -> str | None:
 
 
 def sha256_of_text(sharded: Manifest) -> str:
-    """Return one sha256 for the text of all shards, computed from their checksums."""
-    checksums = [listed_checksum(entry) for _, entry in sorted(sharded.files.items())]
-    return hashlib.sha256("".join(checksum.digits for checksum in checksums).encode()).hexdigest()
+    """Return one sha256 for the text of all shards, computed from the BLAKE3 of each."""
+    return hashlib.sha256("".join(entry[BLAKE3] for _, entry in sorted(sharded.files.items())).encode()).hexdigest()
 
 
 def packages_of(files: Collection[str]) -> list[str]:
@@ -255,13 +257,8 @@ def versions_of(*packages: str) -> dict[str, str]:
 
 def check_header(content: object) -> Kind:
     """Check the header of a manifest or ledger, and return the rules of its kind. Raises `ValueError` if it is invalid."""
-    rules = {"schema": COUNT, "kind": TEXT, "made_with": OBJECT}
+    rules = {"kind": one_of(*KINDS), "made_with": OBJECT}
     header = check_values(content, rules, needed=tuple(rules))
-    if header["schema"] > SCHEMA:
-        raise ValueError(
-            f"it has schema {header['schema']}, expected {SCHEMA}: a newer bertprep wrote it; install that version"
-        )
-    check_values(header, {"schema": POSITIVE, "kind": one_of(*KINDS)})
     kind = KINDS[header["kind"]]
     made_with = check_values(header["made_with"], kind.made_with, needed=kind.needed, prefix="made_with.")
     check_values(made_with.get("vocabulary", {}), _VOCABULARY, prefix="made_with.vocabulary.")
@@ -289,24 +286,26 @@ def check_entry(name: object, entry: object, kind: Kind) -> None:
     """Check a file's name, relative to the folder, and its entry. Raises `ValueError` if one is invalid."""
     prefix = f"files.{check_path(name)}."
     checked = check_values(entry, kind.entry, needed=kind.needed_in_entry, prefix=prefix)
-    if not has_checksum(checked):
-        raise ValueError(f"{prefix}{BLAKE3} is missing")
     if "text" in checked:
         check_values(checked["text"], _TEXT, needed=tuple(_TEXT), prefix=f"{prefix}text.")
+    if TRUNCATION in checked:
+        check_values(checked[TRUNCATION], TRUNCATION_RULES, needed=tuple(TRUNCATION_RULES), prefix=f"{prefix}{TRUNCATION}.")
 
 
-def check_manifest(content: object) -> dict[str, Any]:
-    """Check a whole manifest and return it. Raises `ValueError` if it is invalid."""
+def manifest_of(content: object) -> Manifest:
+    """Check the content of a manifest, all but its format, and return it. Raises `ValueError` if it is invalid."""
     kind = check_header(content)
     rules = {"files": OBJECT, "versions": OBJECT, "counts": OBJECT}
     manifest = check_values(content, rules, needed=("files", "versions"))
     files, made_with = manifest["files"], manifest["made_with"]
-    texts = [entry["text"] for entry in files.values() if isinstance(entry, dict) and "text" in entry]
+    texts, truncations = (
+        [entry[key] for entry in files.values() if isinstance(entry, dict) and key in entry] for key in ("text", TRUNCATION)
+    )
     if not (
         all(map(PLAIN_PATH.fullmatch, files))
         and hold_all(files.values(), kind.entry, kind.needed_in_entry)
-        and all(map(has_checksum, files.values()))
         and hold_all(texts, _TEXT, tuple(_TEXT))
+        and hold_all(truncations, TRUNCATION_RULES, tuple(TRUNCATION_RULES))
     ):
         for name, entry in files.items():  # the slow check, which names the invalid entry
             check_entry(name, entry, kind)
@@ -314,4 +313,4 @@ def check_manifest(content: object) -> dict[str, Any]:
     check_values(manifest.get("counts", {}), dict.fromkeys(manifest.get("counts", {}), COUNT), prefix="counts.")
     if kind is KINDS[TEXT_SHARDS] and (shards := made_with["shards"] + made_with["test_shards"]) != len(files):
         raise ValueError(f"it lists {len(files):,} files, expected the {shards:,} shards of made_with")
-    return manifest
+    return Manifest(manifest["kind"], made_with, files, manifest["versions"], manifest.get("counts", {}))

@@ -6,7 +6,6 @@ The command is derived from the ledger, the names of the folders and the vocabul
 
 from __future__ import annotations
 
-import contextlib
 import shlex
 from collections.abc import Iterator
 from dataclasses import fields
@@ -19,10 +18,11 @@ from bertprep.files.checksums import SHA256
 from bertprep.files.lock import LOCK, is_held
 from bertprep.files.paths import checksum_of, is_object
 from bertprep.options import command_line
+from bertprep.work.format import FormatError
 from bertprep.work.layout import LEDGER, LISTING, MAPPED, TOKENS, VOCABULARY, Workspace
 from bertprep.work.ledger import is_started
 from bertprep.work.manifest import RECORDS, TOKEN_SHARDS
-from bertprep.work.settings import SETTINGS_FILE, command_for, read_settings
+from bertprep.work.settings import SETTINGS_FILE, read_settings
 
 AnySettings = TypeVar("AnySettings", InstanceSettings, Variant)
 WAIT = "a process is making it now; wait until it has finished"
@@ -37,11 +37,15 @@ def what_finishes(folder: Path) -> str:
         return _run_again("shard")
     if (folder / LISTING).exists():
         return _run_again("download")
-    with contextlib.suppress(BertprepError):  # a corrupt ledger
+    try:
         if settings := read_settings(folder):
-            name = settings.get("command", command_for(settings))
+            name = settings["command"]
             options = _options_of(folder, settings) if name in ("create", "tokenize") else None
             return _run_again(name) if options is None else f"finish it with: {shlex.join(['bertprep', name, *options])}"
+    except FormatError:
+        raise
+    except BertprepError:  # a corrupt ledger
+        pass
     return "run the command that makes it again, which resumes it"
 
 

@@ -1,6 +1,6 @@
 """The settings that decide the files of a folder, and messages about a run whose settings differ from them.
 
-While a folder is made they are in .ledger/settings.json, afterwards in manifest.json: schema, kind and made_with, which are the
+While a folder is made they are in .ledger/settings.json, afterwards in manifest.json: format, kind and made_with, which are the
 header, and versions. settings.json also has the command.
 """
 
@@ -15,12 +15,12 @@ from bertprep.config import GlueSettings, InstanceSettings, ShardSettings, Squad
 from bertprep.errors import BertprepError
 from bertprep.terminal import counted
 from bertprep.untrusted import OBJECT, TEXT, check_values, one_of, parse_json, read_bounded
+from bertprep.work.format import FORMAT, check_format
 from bertprep.work.layout import LEDGER
 from bertprep.work.manifest import (
     MAPPED_TEXT,
     MDS,
     RECORDS,
-    SCHEMA,
     TASK_RECORDS,
     TEXT_SHARDS,
     TOKEN_SHARDS,
@@ -70,8 +70,6 @@ def describe_difference(found: dict[str, Any], asked: dict[str, Any]) -> str:
         what = "text shards" if is_of_corpus else "--input files"
         return f"was made of {before:,} {what}, but this run has {now:,}"
     if name == "eod":  # the id of the token that --append-eod adds
-        if None not in (before, now):
-            return f"was made with --eod-token of id {before}, but this run has the one of id {now}"
         before, now = before is not None, now is not None
     options = _OF_SHARD if asked["kind"] == TEXT_SHARDS else _OPTIONS
     if name.startswith("inputs["):
@@ -134,7 +132,7 @@ def show_setting(value: Any) -> str:
 
 def make_header(kind: str, made_with: dict[str, Any]) -> dict[str, Any]:
     """Return the settings of a run in the form that its manifest and its ledger record."""
-    return {"schema": SCHEMA, "kind": kind, "made_with": json.loads(json.dumps(made_with))}
+    return {"format": FORMAT, "kind": kind, "made_with": json.loads(json.dumps(made_with))}
 
 
 def check_same(folder: Path, found: dict[str, Any], asked: dict[str, Any], advice: str, *, is_part: bool = False) -> None:
@@ -181,7 +179,9 @@ def read_settings(folder: Path) -> dict[str, Any] | None:
     """Return the checked settings of an unfinished folder: its header, versions and command. None for any other folder."""
     path = folder / LEDGER / SETTINGS_FILE
     try:
-        settings = check_values(parse_json(read_bounded(path)), _RULES, needed=("versions",))
+        content = parse_json(read_bounded(path))
+        check_format(path, content, f"remove {folder}, and run the command again")
+        settings = check_values(content, _RULES, needed=tuple(_RULES))
         check_header(settings)
         check_values(settings["versions"], dict.fromkeys(settings["versions"], TEXT), prefix="versions.")
     except (FileNotFoundError, NotADirectoryError):
@@ -194,7 +194,7 @@ def read_settings(folder: Path) -> dict[str, Any] | None:
 def read_header(folder: Path) -> dict[str, Any] | None:
     """Return the header of an unfinished folder, checked, or None for any other folder."""
     settings = read_settings(folder)
-    return settings and {name: settings[name] for name in ("schema", "kind", "made_with")}
+    return settings and {name: settings[name] for name in ("format", "kind", "made_with")}
 
 
 def corrupt(path: Path, error: Exception) -> BertprepError:

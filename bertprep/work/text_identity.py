@@ -13,9 +13,7 @@ import numpy as np
 
 from bertprep import kernels
 from bertprep.errors import BertprepError
-from bertprep.files.checksums import SHA256
 from bertprep.files.object_cache import open_local
-from bertprep.files.paths import checksum_of
 from bertprep.work.layout import MANIFEST
 
 _BLOCK_BYTES = 1 << 20
@@ -42,20 +40,13 @@ def text_entry(name: str, size_bytes: int, crc32c: str) -> dict[str, Any]:
 
 
 def check_text(path: Path, expected: Mapping[str, Any] | None, read: Mapping[str, Any]) -> None:
-    """Raise `BertprepError` if the text that was read differs from the entry in the manifest of the text shards.
-
-    A manifest of bertprep 0.2.0 has no CRC-32C; then the file is read again for its sha256.
-    """
-    if expected is None:
-        return
-    name = "crc32c" if "crc32c" in expected else SHA256
-    found = read[name] if name in read else checksum_of(path, SHA256)
-    if (read["bytes"], found) == (expected["bytes"], expected[name]):
+    """Raise `BertprepError` if the text that was read differs from the entry in the manifest of the text shards."""
+    if expected is None or (read["bytes"], read["crc32c"]) == (expected["bytes"], expected["crc32c"]):
         return
     raise BertprepError(
-        f"{path}: {read['bytes']:,} bytes with {name} {found[:16]} were read, expected {expected['bytes']:,} with "
-        f"{expected[name][:16]} as in the {MANIFEST} of the text shards; run the command again, and if this repeats, remove "
-        "the corrupt shard with bertprep validate --remove-damaged and make it again with bertprep shard"
+        f"{path}: {read['bytes']:,} bytes with crc32c {read['crc32c']} were read, expected {expected['bytes']:,} with "
+        f"{expected['crc32c'][:16]} as in the {MANIFEST} of the text shards; run the command again, and if this repeats, "
+        "remove the corrupt shard with bertprep validate --remove-damaged and make it again with bertprep shard"
     )
 
 

@@ -193,9 +193,9 @@ def other_vocabulary(data: Spoiled) -> None:
 
 
 def spoil_manifest(data: Spoiled) -> None:
-    (data.folder / MANIFEST).write_text("{}")
+    (data.folder / MANIFEST).write_text('{"format": 1}')
 
 
 def say_pairs(data: Spoiled) -> None:
     """Records that are said to be of sentence pairs."""
-    data.change_manifest(lambda content: content["made_with"].pop("pairs"))
+    data.change_manifest(lambda content: content["made_with"].update(pairs="next-sentence"))

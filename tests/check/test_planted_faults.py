@@ -178,7 +178,8 @@ def test_words_are_not_judged_without_the_vocabulary_that_says_where_they_begin(
 ) -> None:
     data = Spoiled.copy(sound["tfrecord", 96], tmp_path / "golden", "tfrecord")
     (data.folder / VOCABULARY).unlink()
-    assert [(finding.code, finding.file) for finding in findings_of(data.folder)] == [("vocabulary", VOCABULARY)]
+    found = [(finding.code, finding.file) for finding in findings_of(data.folder) if finding.code != "cut-off"]
+    assert found == [("vocabulary", VOCABULARY)]
 
 
 @pytest.mark.parametrize(

@@ -155,6 +155,33 @@ def test_a_limit_of_masks_is_warned_of(settings: dict[str, Any], said: str) -> N
     assert said in "".join(lines)
 
 
+def test_words_without_spaces_are_the_cause_of_unknown_tokens(tmp_path: Path) -> None:
+    """Also for a vocabulary that was trained on this text: no other would help."""
+    text = tmp_path / "text.txt"
+    text.write_text("ab cd\n" + "".join(f"{'acgt' * 60}\n{'ttga' * 70}\n\n" for _ in range(20)))
+    with pytest.warns(BertprepWarning) as found:
+        create(inputs=[text], output=tmp_path / "out", workdir=tmp_path, formats="tfrecord", workers=1)
+    lines = [str(each.message) for each in found]
+    assert [line for line in lines if "--vocab" in line or "bertprep vocab" in line] == []
+    assert (
+        f"99% of the beginning of {text} is in words of more than 200 characters, which become [UNK] with any vocabulary; put "
+        "spaces between the words of the text"
+    ) in lines
+
+
+@pytest.mark.parametrize(
+    ("line", "said"), [("我们是中国人。\n他们也是。\n\n", ["--whole-word: 83%"]), ("the dog 人 barks\nno\n\n", [])]
+)
+def test_whole_words_of_hanzi_are_single_characters_which_is_said(line: str, said: list[str], tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text(line * 20, encoding="utf-8")
+    given: dict[str, Any] = {"inputs": [tmp_path / "text.txt"], "workdir": tmp_path, "formats": "tfrecord", "workers": 1}
+    for whole_word in (True, False):
+        with warnings.catch_warnings(record=True) as found:
+            create(**given, whole_word=whole_word, output=tmp_path / str(whole_word))
+        lines = [str(each.message) for each in found if str(each.message).startswith("--whole-word")]
+        assert [each.partition(" of the first tokens")[0] for each in lines] == (said if whole_word else [])
+
+
 def test_a_vocabulary_that_does_not_fit_the_text_is_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """In a shell by a line, whose advice mends the records, and in Python by a warning where `create` is called."""
     text, out = tmp_path / "text.txt", tmp_path / "out"
@@ -163,7 +190,7 @@ def test_a_vocabulary_that_does_not_fit_the_text_is_warned_of(tmp_path: Path, ca
     (line,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: "))
     assert line == (
         f"warning: 100% of the first tokens of {text} are [UNK]: {VOCABULARY} does not fit this text; remove the output, and "
-        "name another vocabulary with --vocab, or omit --vocab to train one on this text"
+        "name another vocabulary with --vocab, or train one, or a larger one, on this text with bertprep vocab"
     )
     with pytest.warns(BertprepWarning, match="^100% of the first tokens of .* are ") as found:
         create(inputs=[text], output=tmp_path / "again", vocab=VOCABULARY, workers=1)
@@ -329,7 +356,7 @@ def test_a_variant_changes_names_and_bytes_and_nothing_else(golden_corpus: Path,
         return {n: (made.folders["tfrecord"] / n).read_bytes() for n in manifest.files}, manifest.made_with, manifest.versions
 
     plain, made_with, versions = make()
-    assert not {"feature_names", "compress"} & made_with.keys()  # the folders of earlier versions have neither
+    assert not {"feature_names", "compress"} & made_with.keys()  # which only TFRecords have
     assert "isal" not in versions
     tf2, made_with_tf2, _ = make(feature_names="tf2")
     assert made_with_tf2 == {**made_with, "feature_names": "tf2"}

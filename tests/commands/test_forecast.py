@@ -69,7 +69,7 @@ def test_the_vocabulary_of_a_forecast_is_the_one_that_create_takes(
         assert sums(tmp_path) == before
         assert (found.vocabulary == small, found.trains_vocabulary) == (not cased, cased)
         assert f"\nvocabulary: {found.vocabulary}{', which create trains first' if cased else ''}\n" in printed.out
-        assert (f"{small} is not used: it is uncased, and --cased is given" in printed.err) == cased
+        assert (f"{small} is not used: it is uncased, and upper case is kept" in printed.err) == cased
     made = create(**where, formats="tfrecord", dupe=1)
     assert made.manifest.made_with["vocabulary"]["tokens"] == len(small.read_text().splitlines())
     found = forecast(**where, formats="tfrecord", dupe=1)

@@ -30,7 +30,7 @@ EXAMPLES: list[tuple[str, str, Masks]] = [
 SHOWN = [
     "[CLS] the dog [MASK→bark]s , [SEP] =the= cat→dog [SEP]",
     "[CLS] [MASK→state]ment [SEP] states state [SEP]",
-    "[CLS] the bark[MASK→ed] [SEP] cat→##s ##ed states [SEP]",
+    "[CLS] the bark[MASK→ed] [SEP] [cat→##s]ed states [SEP]",
 ]
 
 
@@ -82,6 +82,19 @@ def test_lines_end_before_the_width_of_the_terminal(examples: PretrainingExample
     assert write_words(example_words(examples, 0, vocabulary), width=10, colour=False).split("\n")[0] == "[CLS] 語"
 
 
+def test_pieces_of_a_word_stay_together(examples: PretrainingExamples, vocabulary: Vocabulary) -> None:
+    """Whatever is shown in their place; another word stands apart, as does a replaced word of one token."""
+    tokens = ["[CLS]", "[MASK]", "cat", "##s", "[MASK]", "the", "[MASK]", "[SEP]"]
+    examples.input_ids[0, : len(tokens)] = [NUMBER[token] for token in tokens]
+    examples.input_mask[0] = [1] * len(tokens) + [0] * (SEQ - len(tokens))
+    examples.masked_lm_positions[0] = [1, 2, 4]
+    examples.masked_lm_ids[0] = [NUMBER[token] for token in ("bark", "##ed", "dog")]
+    assert text(examples, 0, vocabulary) == "[CLS] [MASK→bark][cat→ed]s [MASK→dog] the [MASK] [SEP]"
+    examples.masked_lm_positions[0] = [2, 3, 5]
+    examples.masked_lm_ids[0] = [NUMBER[token] for token in ("dog", "##s", "state")]
+    assert text(examples, 0, vocabulary) == "[CLS] [MASK] [cat→dog]=s= [MASK] the→state [MASK] [SEP]"
+
+
 def test_each_segment_has_a_colour(examples: PretrainingExamples, vocabulary: Vocabulary) -> None:
     shown = write_words(example_words(examples, 1, vocabulary), width=None, colour=True)
     assert shown.split(" ") == [
@@ -104,7 +117,7 @@ def test_a_file_is_shown(path: Path, capsys: pytest.CaptureFixture[str]) -> None
     run(Inspect(path, record=1, records=5))
     assert capsys.readouterr().out.splitlines() == [
         f"{path}: ofrecord, 3 records, 12 tokens, 3 predictions",
-        "[MASK→x]: x was masked; a→b: the random token a replaces b; =c=: c was kept; x, b and c are predicted",
+        "[MASK→x]: x was masked; a→b or [a→b]: the random token a replaces b; =c=: c was kept; x, b and c are predicted",
         "",
         "record 1: 8 of 12 tokens, B has 4 and is a random text, 1 prediction",
         SHOWN[1],

@@ -200,7 +200,7 @@ def test_a_dry_run_needs_no_hub(
     prepare(hub, monkeypatch)
     assert main(["push", str(records), NAME, "--dry-run"]) == 0
     printed = capsys.readouterr().out.splitlines()
-    assert printed[0].split() == ["format", "split", "files", "documents", "records", "MB"]
+    assert printed[0].split() == ["format", "split", "files", "documents", "records", "MB", "cut", "off", "truncated"]
     assert "# mine: BERT pretraining records of 32 tokens" in printed  # of the card
     assert re.match(f"the repository was not compared: .*{says}", printed[-2])
     assert re.match("a dry run: 8 files would be sent, or fewer if the repository has some of them: ", printed[-1])

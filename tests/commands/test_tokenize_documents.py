@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import tokenizers
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 import bertprep
 from bertprep.cli import main
@@ -27,7 +28,7 @@ from bertprep.tokens.documents import TokenDocuments, open_token_documents
 from bertprep.tokens.shard import TokenShard
 from tests.corpora import deal, sums
 from tests.hub_server import HubServer, use_hub
-from tests.instances.small_tokenizers import KINDS, content_of, write_tokenizer
+from tests.instances.small_tokenizers import KINDS, TEXT, content_of, write_tokenizer
 from tests.object_store import Store, store
 from tests.tokens.mds_rows import read_rows
 
@@ -88,7 +89,9 @@ def test_documents_of_any_source_are_the_librarys(name: str, kind: str, tmp_path
     found = open_token_documents(tmp_path / "out")
     texts = [each for each in DOCUMENTS if each.strip()] if name == "a.txt" else DOCUMENTS
     assert documents_of(found) == expected(kind, texts)
-    assert (tmp_path / "out/tokens/tokenizer.json").read_bytes() == path.read_bytes()
+    kept, own = (json.loads(each.read_text()) for each in (tmp_path / "out/tokens/tokenizer.json", path))
+    assert {**kept, "post_processor": None} == {**own, "post_processor": None}
+    assert (kept == own) == (kind == "wordpiece")  # llama's puts no end of a text after it
     [shard] = found.shards
     assert found.tokenizer.name == kind
     entry = made.manifests["tokens"].files[shard.path.name]
@@ -128,16 +131,18 @@ def test_the_callers_number_of_threads_is_kept(
     assert os.environ.get("RAYON_NUM_THREADS") == own
 
 
-def test_a_corpus_of_the_workspace_has_both_splits_its_sentences_joined(
+def test_a_corpus_whose_files_are_gone_has_both_splits_of_its_shards_their_sentences_joined(
     golden_corpus: Path, tmp_path: Path, tokenizer: Path
 ) -> None:
     data = tmp_path / "data"
     bertprep.shard(deal(golden_corpus, tmp_path / "text", 3), shards=2, workdir=data, corpus="mine", workers=1)
-    folders = bertprep.tokenize(tokenizer=tokenizer, workdir=data, corpus="mine", format="mds", seq=8).folders
-    folder = folders["tokens"]
-    assert folders["mds"] == data / "mds" / f"{folder.parent.name}_seq_len_8" / "mine"
+    (tmp_path / "text/text_1.txt").unlink()
+    with pytest.warns(BertprepWarning, match="mine: its text shards are tokenized, in which .* no line breaks: .*text_1.txt"):
+        made = bertprep.tokenize(tokenizer=tokenizer, workdir=data, corpus="mine", format="mds", seq=8)
+    folder = made.folders["tokens"]
+    assert made.folders["mds"] == data / "mds" / f"{folder.parent.name}_seq_len_8" / "mine"
     assert folder.parent.parent == data / "tokens"
-    assert folder.parent.name.startswith("byte_bpe_")
+    assert re.fullmatch("byte_bpe_[0-9a-f]{8}_without_lines", folder.parent.name)
     for split, files in (("training", 2), ("test", 1)):
         found = open_token_documents(folder, split)
         texts = [path.read_text().split("\n\n") for path in sorted((data / "sharded/mine" / split).iterdir())]
@@ -174,14 +179,46 @@ def test_a_config_names_the_mask_token(
     (folder / "tokenizer.json").write_bytes(content)
     bertprep.tokenize(tokenizer="somebody/none" if is_of_hub else "blank", inputs=["a.txt"], output="none")
     assert open_token_documents("none").tokenizer.mask is None
-    assert not Path("none/tokenizer_config.json").exists()
+    assert "mask_token" not in json.loads(Path("none/tokens/tokenizer_config.json").read_text())
     (folder / "tokenizer_config.json").write_bytes(config)
     bertprep.tokenize(tokenizer="somebody/blank" if is_of_hub else "blank", inputs=["a.txt"], output="out")
     assert open_token_documents("out").tokenizer.mask == tokenizers.Tokenizer.from_str(content.decode()).token_to_id("<blank>")
-    assert Path("out/tokens/tokenizer_config.json").read_bytes() == config
+    kept = Path("out/tokens/tokenizer_config.json").read_bytes()
+    assert json.loads(kept)["mask_token"] == "<blank>"
     assert main(["validate", "out"]) == 0
     bertprep.convert("out", "rows", to="mds", seq=16)
-    assert Path("rows/tokenizer_config.json").read_bytes() == config
+    assert Path("rows/tokenizer_config.json").read_bytes() == kept
+
+
+def trained_byte_bpe() -> tokenizers.Tokenizer:
+    """What `ByteLevelBPETokenizer` trains, without a template that adds special tokens."""
+    trained = tokenizers.ByteLevelBPETokenizer()
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    trained.train_from_iterator(TEXT, vocab_size=400, special_tokens=special, show_progress=False)
+    return tokenizers.Tokenizer.from_str(trained.to_str())
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "trained"])
+def test_the_folder_of_tokens_is_a_tokenizer_of_transformers(kind: str, tmp_path: Path) -> None:
+    """A text gets the tokens that its row has, those around it too."""
+    texts = ["AGAVE", "L"] if kind == "characters" else [*TEXT[:4], "Two lines.\n\n  The second."]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": each}) + "\n" for each in texts))
+    given = trained_byte_bpe() if kind == "trained" else write_tokenizer(tmp_path, kind)
+    bertprep.tokenize(tokenizer=given, inputs=[tmp_path / "a.jsonl"], output=tmp_path / "out")
+    dataset = bertprep.TokenDataset(tmp_path / "out", seq=512, packed=False, objective="clm")
+    rows = [(row := dataset[index])["input_ids"][row["attention_mask"] == 1].tolist() for index in range(len(dataset))]
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out/tokens")
+    found = [tokenizer(each) for each in texts]
+    assert sorted(each["input_ids"] for each in found) == sorted(rows)
+    assert all(sorted(each) == ["attention_mask", "input_ids"] for each in found)
+    info = dataset.documents.tokenizer
+    ids = [tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id, tokenizer.mask_token_id]
+    assert ids == [info.cls, info.sep, info.pad, info.mask]
+    first, second = (each["input_ids"] for each in found[:2])
+    begin = 0 if info.cls is None else 1
+    if kind in ("unigram", "llama", "trained"):  # whose template is ours
+        assert tokenizer(*texts[:2])["input_ids"] == first + second[begin:]
+    assert main(["validate", str(tmp_path / "out")]) == 0
 
 
 def test_text_without_words_gets_a_remark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -511,25 +548,18 @@ def test_validate_finds_an_end_of_document_that_is_elsewhere(tmp_path: Path, tok
     assert "special-token" in found
 
 
-def test_the_end_of_a_document_may_be_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_tokenizer_without_an_end_of_text_cannot_end_documents(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_lines(tmp_path / "a.jsonl")
-    library = tokenizers.Tokenizer(tokenizers.models.WordLevel({"?": 0, "the": 1, "|": 2}, unk_token="?"))
+    library = tokenizers.Tokenizer(tokenizers.models.WordLevel({"?": 0, "the": 1}, unk_token="?"))
     library.save(str(tmp_path / "tokenizer.json"))
     command = f"tokenize --tokenizer {tmp_path} --input {tmp_path}/a.jsonl --output {tmp_path}/out --append-eod".split()
     assert main(command) == 2
-    assert "has no token that ends a text, such as </s>; name one of its tokens with --eod-token" in capsys.readouterr().err
-    assert main([*command, "--eod-token", "<end>"]) == 2
-    assert "--eod-token <end>: the tokenizer" in capsys.readouterr().err
-    assert main([*command, "--eod-token", "|"]) == 0
-    assert {document[-1] for document in documents_of(open_token_documents(tmp_path / "out"))} == {2}
-    assert main([*command, "--eod-token", "the"]) == 1
-    assert "was made with --eod-token of id 2, but this run has the one of id 1; " in capsys.readouterr().err
+    assert "has no token that ends a text, such as </s>; leave it out" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"eod_token": "</s>"}, "--eod-token </s>: needs --append-eod"),
         ({"append_eod": True, "format": "mds", "seq": 64}, "--append-eod: is only for token shards"),
         ({"append_eod": True, "tokenizer": None}, "--append-eod: needs --tokenizer"),
         ({"words": "w", "inputs": (), "output": None}, "--words w: names a column of --input or --dataset"),
@@ -539,3 +569,15 @@ def test_options_that_go_with_others(given: dict[str, Any], message: str, tmp_pa
     options: dict[str, Any] = {"tokenizer": tokenizer, "inputs": [tmp_path / "a.jsonl"], "output": tmp_path / "out"}
     with pytest.raises(UsageError, match=message):
         bertprep.tokenize(**{**options, **given})
+
+
+def test_another_tokenizer_in_the_output_folder_is_not_replaced(tmp_path: Path, tokenizer: Path) -> None:
+    write_lines(tmp_path / "a.jsonl")
+    (other := tmp_path / "out/tokens/tokenizer_config.json").parent.mkdir(parents=True)
+    other.write_text("{}")
+    options: dict[str, Any] = {"tokenizer": tokenizer, "inputs": [tmp_path / "a.jsonl"], "output": tmp_path / "out"}
+    with pytest.raises(BertprepError, match=r"tokenizer_config\.json: exists and differs from the one for this folder; choose"):
+        bertprep.tokenize(**options)
+    assert other.read_text() == "{}"
+    other.write_bytes(DocumentTokenizer(tokenizer, "x").files()["tokenizer_config.json"])
+    bertprep.tokenize(**options)

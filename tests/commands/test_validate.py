@@ -28,7 +28,7 @@ from bertprep.work.choose import find_records
 from bertprep.work.find import find_data_sets
 from bertprep.work.run import FAIL_AFTER
 from tests.check.clean_sets import CleanSet, write_set, write_texts
-from tests.corpora import deal, pad_at, sums
+from tests.corpora import deal, pad_at, sums, write_short_sentences
 from tests.golden import GOLDEN
 from tests.runs import start
 
@@ -39,7 +39,8 @@ NAME = "tfrecord/training/corpus_training_00000.tfrecord"
 def made(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Records of four shards in both formats; tests that damage them take a copy."""
     folder = tmp_path_factory.mktemp("made")
-    create(inputs=deal(golden_corpus, folder / "text", 4), output=folder, vocab=GOLDEN / "vocab.txt", workers=1)
+    text = write_short_sentences(golden_corpus, folder.with_suffix(".txt"))
+    create(inputs=deal(text, folder / "text", 4), output=folder, vocab=GOLDEN / "vocab.txt", workers=1)
     return folder
 
 
@@ -240,7 +241,8 @@ def test_a_gap_in_numbered_names_is_found(names: str, missing: list[str], tmp_pa
 
 def test_a_workspace(golden_corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of text shards, and records of both formats and splits."""
-    bertprep.shard([golden_corpus], splitter="lines", shards=2, workdir=tmp_path, corpus="golden", workers=1)
+    text = write_short_sentences(golden_corpus, tmp_path / "golden.txt")
+    bertprep.shard([text], splitter="lines", shards=2, workdir=tmp_path, corpus="golden", workers=1)
     create(dupe=1, workdir=tmp_path, corpus="golden", vocab=GOLDEN / "vocab.txt", workers=1)
     outcomes = bertprep.validate([tmp_path], workers=2)
     assert sorted(outcome.kind for outcome in outcomes) == ["ofrecord", "text shards", "tfrecord"]

@@ -1,6 +1,6 @@
 """Write the golden results that engines are tested against and that no single environment can make.
 
-    .venv/bin/python -m tests.golden.make_loss_golden tensorflow    # and jax, torch; .venv-oneflow/bin/python with oneflow
+    .venv/bin/python -m tests.golden.make_loss_golden tensorflow    # and torch; .venv-oneflow/bin/python with oneflow
 
 losses_tiny.json                  the first 20 losses of a tiny BERT on TensorFlow, with Adam and with LAMB
 losses_tasks.json                 the same of every task, and the outputs of fine-tuning tasks before them, on TensorFlow
@@ -17,7 +17,7 @@ from typing import Any
 
 from tests.golden import GOLDEN
 
-ENGINES = ("tensorflow", "jax", "oneflow", "torch")
+ENGINES = ("tensorflow", "oneflow", "torch")
 
 
 def write_losses() -> None:

@@ -588,3 +588,32 @@ def test_albert_and_electra_train_on_pairs(tmp_path: Path) -> None:
             optimizer.zero_grad()
             losses.append(loss.item())
         assert losses[-1] < losses[0]
+
+
+def test_the_trainer_evaluates_on_the_documents_held_out(tokens: Path, tmp_path: Path) -> None:
+    """As the page shows it; the tokenizer of the folder is saved with the model, and opens again with its special tokens."""
+    import torch
+    from transformers import AutoTokenizer, Trainer, TrainingArguments
+
+    bertprep.tokenize(
+        inputs=[tokens.parent / "text.parquet"], tokenizer=tokens / "tokens", output=tmp_path / "tokens", test_fraction=0.2
+    )
+    training, test = (open_rows(tmp_path / "tokens", "modernbert", split=split) for split in ("training", "test"))
+    assert training.documents.documents + test.documents.documents == open_rows(tokens, "modernbert").documents.documents
+    model = make_model("modernbert", training)
+    arguments = TrainingArguments(
+        str(tmp_path / "model"), max_steps=2, eval_strategy="steps", eval_steps=1, per_device_train_batch_size=BATCH,
+        train_sampling_strategy="sequential", report_to="none", disable_tqdm=True, use_cpu=True,
+    )  # fmt: skip
+    trainer = Trainer(
+        model, arguments, train_dataset=training, eval_dataset=test, data_collator=training.collate_for(model),
+        processing_class=AutoTokenizer.from_pretrained(tmp_path / "tokens/tokens"),
+    )  # fmt: skip
+    trainer.train()
+    losses = [trainer.evaluate()["eval_loss"] for _ in range(2)]
+    assert losses[0] == losses[1]
+    trainer.save_model()
+    saved = AutoTokenizer.from_pretrained(tmp_path / "model")("the dog", return_tensors="pt")
+    info = training.documents.tokenizer
+    assert saved["input_ids"][0, [0, -1]].tolist() == [info.cls, info.sep]
+    assert torch.isfinite(model.eval()(**saved).logits).all()  # without segments, which ModernBERT does not take

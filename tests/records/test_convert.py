@@ -33,7 +33,7 @@ def test_a_job_makes_what_convert_makes(records: DataSet, tmp_path: Path) -> Non
     bertprep.convert(records.folder, tmp_path / "command", to="ofrecord", shards=2, workers=1)
     assert sums(tmp_path / "job") == sums(tmp_path / "command")
     assert sum(entry["examples"] for entry in made.manifest.files.values()) == sum(file.records for file in files)
-    assert made.manifest.made_with["converted_from"] == {file.name: file.checksum.digits for file in files}
+    assert made.manifest.made_with["converted_from"] == {file.name: file.blake3 for file in files}
     assert made.manifest.made_with["converted_to"] == {"format": "ofrecord", "shards": 2}
 
 
@@ -44,7 +44,7 @@ def test_a_variant_replaces_that_of_the_source(records: DataSet, tmp_path: Path)
     back = find_records(tmp_path / "a")
     plain = conversion_job(back, identify_all(back), tmp_path / "b", Conversion(RecordFormat.TFRECORD)).run()
     assert not {"feature_names", "compress"} & plain.manifest.made_with.keys()
-    assert [entry["blake3"] for entry in plain.manifest.files.values()] == [file.checksum.digits for file in files]
+    assert [entry["blake3"] for entry in plain.manifest.files.values()] == [file.blake3 for file in files]
 
 
 def test_a_wrong_vocabulary_is_replaced_by_the_command_that_made_the_records(golden_corpus: Path, tmp_path: Path) -> None:

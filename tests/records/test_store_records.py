@@ -34,7 +34,7 @@ def write_manifest(folder: Path, examples: dict[str, int]) -> None:
     for name, count in examples.items():
         data = (folder / name).read_bytes()
         files[name] = {"bytes": len(data), "blake3": digest(data), "examples": count}
-    manifest = {"schema": 1, "kind": "masked-LM records", "made_with": {"seq": 8}, "versions": {}, "files": files}
+    manifest = {"format": 1, "kind": "masked-LM records", "made_with": {"seq": 8}, "versions": {}, "files": files}
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
 

@@ -11,7 +11,7 @@ from bertprep.commands.create import create
 from bertprep.commands.shard import shard
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.paths import checksum_of
-from bertprep.sources.corpora import name_corpus, name_made_corpus, parts_of
+from bertprep.sources.corpora import downloaded_corpus, name_corpus, name_made_corpus, parts_of, printed_name
 from bertprep.sources.listing import Listing, RemoteFile, save_listing
 from bertprep.work.layout import Workspace
 from tests.corpora import sums
@@ -51,6 +51,8 @@ def text_of(workspace: Workspace, corpus: str) -> str:
         ("wikipedia+bookcorpus", "books_wiki_en_corpus", ["bookscorpus", "wikicorpus_en"]),
         ("bookcorpus+wikipedia", "books_wiki_en_corpus", ["bookscorpus", "wikicorpus_en"]),
         ("wikicorpus_zh", "wikicorpus_zh", ["wikicorpus_zh"]),
+        ("wikipedia_zh-yue", "wikicorpus_zh-yue", ["wikicorpus_zh-yue"]),
+        ("wikipedia_de+bookcorpus", "books_wiki_de_corpus", ["bookscorpus", "wikicorpus_de"]),
         ("books_wiki_de_corpus", "books_wiki_de_corpus", ["bookscorpus", "wikicorpus_de"]),
         ("mine", "mine", []),
         (None, "sample", []),
@@ -60,6 +62,7 @@ def test_a_corpus_has_the_name_of_the_field_and_its_parts(
     asked: str | None, name: str, parts: list[str], tmp_path: Path
 ) -> None:
     assert name_corpus(asked, Workspace(tmp_path)) == name
+    assert name_corpus(printed_name(name), Workspace(tmp_path)) == name
     assert parts_of(name) == parts
 
 
@@ -72,15 +75,26 @@ def test_without_a_name_it_is_what_was_downloaded_and_never_silently_something_e
     download(workspace, "wikicorpus_de", ["Ein Satz."])
     assert name_corpus(None, workspace) == name_corpus("wikipedia", workspace) == "wikicorpus_de"
     assert name_corpus("wikipedia", workspace, "fr") == "wikicorpus_fr"
-    with pytest.raises(UsageError, match=r"the text of several corpora: corpus, wikicorpus_de; choose one with --corpus"):
+    with pytest.raises(UsageError, match=r"the text of several corpora: corpus, wikipedia_de; choose one with --corpus"):
         name_made_corpus(workspace)
     download(workspace, "bookscorpus", ["a sentence ."])
     assert name_corpus(None, workspace) == "books_wiki_de_corpus"
     download(workspace, "wikicorpus_fr", ["Une phrase."])
     with pytest.raises(
-        UsageError, match=r"--corpus wikipedia: .* languages of Wikipedia: de, fr; choose one, such as --corpus wikicor"
+        UsageError, match=r"--corpus wikipedia: .* languages of Wikipedia: de, fr; choose one, such as --corpus wikipedia_de"
     ):
         name_corpus("wikipedia", workspace)
+
+
+def test_the_corpus_that_contains_all_others_is_chosen(tmp_path: Path) -> None:
+    """Somebody shards Wikipedia, then adds books and shards both."""
+    workspace = Workspace(tmp_path)
+    download(workspace, "wikicorpus_en", ["A cat is an animal.", "A dog is an animal."])
+    shard(corpus="wikipedia", workdir=tmp_path, shards=1, workers=1)
+    assert name_made_corpus(workspace) == "wikicorpus_en"
+    download(workspace, "bookscorpus", ["a sentence ."])
+    assert name_made_corpus(workspace) == "books_wiki_en_corpus"
+    assert downloaded_corpus(workspace, "en") == "books_wiki_en_corpus"
 
 
 @pytest.mark.parametrize("name", ["wikipedia", "bookcorpus", "wikicorpus_en", "bookscorpus", "books_wiki_en_corpus"])
@@ -99,11 +113,12 @@ def test_wikipedia_becomes_shards_of_prose(tmp_path: Path) -> None:
     assert text_of(workspace, "wikicorpus_en") == (
         "A cat is an animal.\n\nAnarchism is a philosophy.\nIt is old.\nIt began early.\n\n"  # test comes first by name
     )
-    assert manifest.counts == {"dropped_empty": 1, "dropped_duplicates": 1}
+    removed = {"removed_headings": 6, "removed_appendices": 1, "removed_short_lines": 1}
+    assert manifest.counts == {"dropped_empty": 1, "dropped_duplicates": 1, **removed}
 
     shutil.rmtree(workspace.download("wikicorpus_en"))
     with pytest.raises(
-        UsageError, match=r"--corpus wikicorpus_en: is not in .*; run bertprep download wikipedia --language en first"
+        UsageError, match=r"--corpus wikipedia: is not in .*; run bertprep download wikipedia --language en first"
     ):
         shard(corpus="wikipedia", workdir=tmp_path)
 

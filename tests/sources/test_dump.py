@@ -77,7 +77,10 @@ def test_pages_that_are_not_articles_are_counted_and_printed(tmp_path: Path, cap
         page("Diskussion:Redirect", "#REDIRECT [[A]]", ns="<ns>1</ns>"),
         page("Vorlage:Infobox", "text", ns="<ns>10</ns>"),
         page("Table", "{|\n| cell\n|}"),
-        page("Mercury", "'''Mercury''' may refer to:"),
+        page("Captions", "A caption\n\n== Heading ==\n* An item"),
+        page("Mercury", "'''Mercury''' may refer to:\n* A planet.\n{{disambig}}"),
+        page("Merkur (Begriffsklärung)", "Merkur ist ein Wort."),
+        page("Adams", "Adams is a surname.\n* Ansel Adams.\n{{surname}}"),
     ]
     (dump := tmp_path / "dump.xml").write_text(f"{HEAD}{''.join(pages)}</mediawiki>")
     arguments = ["shard", "--input", str(dump), "--corpus", "mine", "--workdir", str(tmp_path / "data"), "--test-fraction", "0"]
@@ -86,9 +89,12 @@ def test_pages_that_are_not_articles_are_counted_and_printed(tmp_path: Path, cap
     assert "2 pages of the dump skipped: redirects to other pages\n" in said
     assert "2 pages of the dump skipped: not articles but talk pages, templates and the like\n" in said
     assert "1 page of the dump skipped: without text\n" in said
+    assert "2 pages of the dump skipped: disambiguation pages\n" in said
+    assert "1 page of the dump skipped: lists of names\n" in said
+    assert "removed from articles: headings 1; list items that are no sentences 1; short lines that are no sentences" in said
     assert "2 articles dropped: nothing was left after tables, lists and templates were removed\n" in said
     assert main(arguments) == 0, "what is finished says it again"
-    assert capfd.readouterr().out.count("2 pages of the dump skipped") == 2
+    assert capfd.readouterr().out.count("2 pages of the dump skipped") == 3
     (tmp_path / "more.txt").write_text("-\n\nA cow sleeps. A horse runs.\n")
     assert main([*arguments[:3], str(tmp_path / "more.txt"), "--corpus", "two", *arguments[5:]]) == 0
     mixed = (
@@ -151,10 +157,7 @@ def test_shards_of_a_dump_have_its_language(tmp_path: Path) -> None:
     ):
         assert language_of(shard([dewiki, frwiki], corpus="both", **where)) == "en"
     svwiki = write_dump(tmp_path / "svwiki.xml", HEAD.replace('"de"', '"sv"'), "En hund.")
-    with pytest.warns(
-        BertprepWarning, match="^the language sv: sentencex has no rules for this language, so its English rules"
-    ):
-        assert language_of(shard([svwiki], corpus="swedish", **where)) == "sv"
+    assert language_of(shard([svwiki], corpus="swedish", **where)) == "sv"
     with pytest.warns(BertprepWarning, match="but en is used"):
         shard([dewiki], corpus="english", language="en", **where)
     with pytest.raises(BertprepError, match=r"english: .*language en.*de"):  # as any other changed setting
@@ -199,9 +202,10 @@ def test_the_shards_of_a_dump_do_not_depend_on_workers_or_interruptions(
     monkeypatch.setattr(text_shards, "PIECE_BYTES", 500_000)
     manifest = shard([dump], shards=4, workdir=tmp_path / "three", corpus="wiki", workers=3).manifest
     found = sum(entry["documents"] for entry in manifest.files.values())
-    assert found + manifest.counts["dropped_empty"] == 106
+    assert found + manifest.counts["dropped_empty"] + manifest.counts["skipped_disambiguations"] == 106
     assert manifest.counts["skipped_redirects"] == 100
-    assert found > 100
+    assert found == 98
+    assert manifest.counts["removed_headings"] > 2_000
     assert sum(entry["words"] for entry in manifest.files.values()) > 400_000
 
     make, made = text_shards._Sort.make, []

@@ -7,20 +7,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from types import ModuleType
 
-import httpx2
 import huggingface_hub
 import pytest
-from huggingface_hub.utils import _http
 
-from bertprep import download
+from bertprep import download, patience
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.lock import locked
 from bertprep.sources import catalogue, hub
 from bertprep.sources import hub as hub_module
 from bertprep.sources.catalogue import DEFAULT_MODEL, HubFiles
-from bertprep.sources.hub import open_hub
+from bertprep.sources.hub import check_token, open_hub
 from bertprep.sources.listing import Listing, RemoteFile, git_sha1, load_listing
 from tests.hostile import BAD_NAMES, HALF_A_PAIR
 from tests.hub_server import Answer, HubServer, use_hub
@@ -90,43 +87,32 @@ def test_one_failed_file_ends_the_run_and_keeps_finished_ones(server: HubServer,
 
 
 @pytest.mark.usefixtures("server")
-def test_the_client_of_the_process_is_back_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_client_of_the_process_is_as_before_afterwards() -> None:
     """Also where two have the Hub open at once, whichever is done first."""
-
-    def own() -> httpx2.Client:
-        return httpx2.Client(headers={"User-Agent": "mine"})
-
-    monkeypatch.setattr(_http, "_GLOBAL_CLIENT_FACTORY", own)
+    client = huggingface_hub.get_session()
+    unlimited = client.timeout
     first, second = open_hub(), open_hub()
     first.__enter__()
+    assert client.timeout != unlimited
     second.__enter__()
     first.__exit__(None, None, None)
-    assert _http._GLOBAL_CLIENT_FACTORY is not own
-    assert len(huggingface_hub.get_session().event_hooks["request"]) == 1
     second.__exit__(None, None, None)
-    assert _http._GLOBAL_CLIENT_FACTORY is own
-    assert huggingface_hub.get_session().headers["User-Agent"] == "mine"
+    assert huggingface_hub.get_session() is client
+    assert client.timeout == unlimited
+    client.timeout = 7
+    with open_hub():
+        assert client.timeout.read == 7
+    assert client.timeout.read == 7
     huggingface_hub.close_session()
 
 
-@pytest.mark.usefixtures("server")
-def test_a_client_like_that_of_the_process_is_back_where_its_factory_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a version of huggingface_hub that has no such private name."""
-
-    def own() -> httpx2.Client:
-        return httpx2.Client(headers={"User-Agent": "mine"}, timeout=7, follow_redirects=True)
-
-    monkeypatch.setattr(_http, "_GLOBAL_CLIENT_FACTORY", own)
-    huggingface_hub.close_session()
-    monkeypatch.setattr(hub_module, "utils", ModuleType("utils"))
-    for _ in range(2):
-        with open_hub():
-            assert len(huggingface_hub.get_session().event_hooks["request"]) == 1
-        client = huggingface_hub.get_session()
-        assert (client.headers["User-Agent"], client.timeout.read, client.follow_redirects) == ("mine", 7, True)
-        assert client.event_hooks["request"] == []
-        assert _http._GLOBAL_CLIENT_FACTORY is not own
-    huggingface_hub.close_session()
+@pytest.mark.parametrize("route", ["revision/main", "tree"])
+def test_a_silent_server_is_one_line(route: str, server: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "MIN_SILENCE_SECONDS", 0.1)
+    end = route if route != "tree" else answer_tree(server)
+    server.answers[end] = lambda _: Answer(b"late") if server.unstalled.wait() else Answer()
+    assert "no answer (timed out); retries exhausted after 6 tries" in complaint(tmp_path / "x")
+    server.unstalled.set()
 
 
 def test_too_small_a_disk_is_reported_before_the_start(server: HubServer, tmp_path: Path) -> None:
@@ -240,24 +226,49 @@ def test_a_listing_without_end_is_refused(server: HubServer, tmp_path: Path, mon
     assert "its listing has more than 1 MiB" in complaint(tmp_path / "x")
 
 
-def test_the_token_goes_to_the_hub_alone(server: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def stranger(server: HubServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
+    """Another host, which must not get the token that the server gets with each request."""
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     with HubServer() as stranger:
-        stranger.answers["/more"] = lambda _: Answer(b"[]")
-        stranger.files[NAME] = CONTENT
-        answer_tree(server, {**ENTRY, "path": "x.md"}, following=f"{stranger.url}/more")
-        complaint(tmp_path / "x")
-        server.answers.clear()
-        server.store = stranger.url
-        fetch(tmp_path / "y")
-        assert {asked.path for asked in stranger.asked} == {"/more", f"/files/{NAME}"}
+        yield stranger
+        assert stranger.asked
         assert not any("Authorization" in asked.headers for asked in stranger.asked)
+    assert server.asked
     assert all(asked.headers["Authorization"] == "Bearer hf_secret" for asked in server.asked)
 
 
-LISTING = {"schema": 1, "source": {"dump": "/x"}, "revision": "", "files": [{"name": "x", "url": "x"}]}
+def test_the_token_does_not_follow_a_redirected_file(stranger: HubServer, server: HubServer, tmp_path: Path) -> None:
+    stranger.files[NAME] = CONTENT
+    server.store = stranger.url
+    fetch(tmp_path / "x")
+    assert [asked.path for asked in stranger.asked] == [f"/files/{NAME}"]
+
+
+@pytest.mark.parametrize("route", ["revision/main", "tree", "whoami-v2"])
+def test_the_token_does_not_follow_a_redirected_answer(
+    route: str, stranger: HubServer, server: HubServer, tmp_path: Path
+) -> None:
+    end = route if route != "tree" else answer_tree(server)
+    server.answers[end] = lambda _: Answer(b"", {"Location": f"{stranger.url}/other"}, 302)
+    stranger.answers["/other"] = lambda _: Answer(b"{}")
+    if route == "whoami-v2":
+        with open_hub() as hub:
+            check_token(hub, "page")
+    else:
+        complaint(tmp_path / "x")
+    assert [asked.path for asked in stranger.asked] == ["/other"]
+
+
+def test_the_token_does_not_go_where_the_next_page_is(stranger: HubServer, server: HubServer, tmp_path: Path) -> None:
+    stranger.answers["/more"] = lambda _: Answer(json.dumps([{**ENTRY, "path": "other.md"}]).encode())
+    answer_tree(server, {**ENTRY, "path": "x.md"}, following=f"{stranger.url}/more")
+    complaint(tmp_path / "x")
+    assert [asked.path for asked in stranger.asked] == ["/more"]
+
+
+LISTING = {"format": 1, "source": {"dump": "/x"}, "revision": "", "files": [{"name": "x", "url": "x"}]}
 LISTINGS: dict[str, dict[str, object]] = {
-    "another schema": {"schema": 2},
     "no files": {"files": []},
     "a name that leads out": {"files": [{"name": "../x", "url": "x"}]},
     "an impossible size": {"files": [{"name": "x", "url": "x", "size_bytes": -1}]},

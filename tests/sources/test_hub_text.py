@@ -68,6 +68,9 @@ def test_a_split_is_fetched_once_and_then_read_offline(hub: HubServer, tmp_path:
     assert sharded(tmp_path, dataset="some/texts:small") == ("texts_small", 32)
     assert sharded(tmp_path, dataset="some/texts:small", split="test") == ("texts_small_test", 4)
     assert sharded(tmp_path, dataset="wikimedia/wikipedia:20231101.de") == ("wikipedia_20231101.de", 10)
+    text = (tmp_path / "sharded/wikipedia_20231101.de/training/wikipedia_20231101.de_training_00000.txt").read_text()
+    assert "This is number 3." in text
+    assert "External links" not in text  # it is cleaned like the download
     folder = tmp_path / "download/datasets/some/texts/small-train"
     assert sorted(str(path.relative_to(folder)) for path in folder.rglob("*.*")) == [
         "data/1.parquet", "data/2.parquet", "listing.json",

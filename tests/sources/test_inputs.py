@@ -16,9 +16,11 @@ import tokenizers
 import zstandard
 
 import bertprep
+from bertprep.config import VocabularySettings
 from bertprep.errors import BertprepError, UsageError
 from bertprep.sources import documents, plain_text, readers
-from bertprep.sources.inputs import IN_FOLDERS, find_sources
+from bertprep.sources.documents import DUMP
+from bertprep.sources.inputs import IN_FOLDERS, find_sources, is_dump
 from bertprep.text.train_vocabulary import train_vocabulary
 from bertprep.tokens.documents import open_token_documents
 from tests import corpora
@@ -248,7 +250,7 @@ def test_what_is_not_a_plain_file_is_not_read(tmp_path: Path) -> None:
     for path in (tmp_path / "pipe.txt", Path("/dev/zero")):
         assert complaint(path).startswith(f"--input {path}: is not a file; name files")
         with pytest.raises(BertprepError, match=f"^{path}: cannot be read: it is not a plain file"):
-            train_vocabulary([path], tmp_path / "vocab.txt")
+            train_vocabulary([path], tmp_path / "vocab.txt", VocabularySettings())
         with pytest.raises(BertprepError, match=f"^{path}: cannot be read: it is not a plain file"):
             list(readers.read_text(str(path)))
 
@@ -330,3 +332,27 @@ def test_what_is_not_there_is_one_line(folder: Path) -> None:
         assert complaint(location) == f"--input {location}: {message}"
     with pytest.raises(UsageError, match=r"line 1: has no field 'body', found 'text'; use --field to name the one"):
         documents_of(folder / "a.jsonl", field="body")
+
+
+@pytest.mark.parametrize("name", ["enwiki-1.xml-p10p30-shortened.bz2", "pages", "pages.txt", "pages.old.gz"])
+@pytest.mark.parametrize("start", ["", '<?xml version="1.0"?>\n', "\ufeff\n"])
+def test_a_dump_under_any_name_is_known_by_its_first_bytes(name: str, start: str, tmp_path: Path) -> None:
+    content = f'{start}<mediawiki xml:lang="de"></mediawiki>'.encode()
+    compress = {".bz2": bz2.compress, ".gz": gzip.compress}.get(Path(name).suffix, bytes)
+    (tmp_path / name).write_bytes(compress(content))
+    [source] = find_sources([tmp_path / name], field="text", one_document=False)
+    assert source.reader == DUMP
+    assert is_dump(str(tmp_path / name))
+
+
+@pytest.mark.parametrize(
+    "start", ["<html><body>", "<!DOCTYPE html>\n<html>", '<?xml version="1.0"?>\n<book>', "<HTML lang='en'>"]
+)
+def test_html_and_other_xml_are_not_read_as_text(start: str, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(f"{start}It is so.")
+    with pytest.raises(
+        BertprepError, match=r"a.txt: begins like (HTML|XML), expected text; give the text without its tags, or"
+    ):
+        find_sources([tmp_path], field="text", one_document=True)
+    (tmp_path / "a.txt").write_text(f"The tag {start} is so.")
+    assert [source.reader for source in find_sources([tmp_path], field="text", one_document=False)] == ["text"]

@@ -59,7 +59,7 @@ def test_a_sample_without_sentences_has_no_padding() -> None:
 def test_the_line_is_for_people() -> None:
     line = describe_text("50 files became 50 documents", 52.64, {128: 0.0621, 512: 0.217})
     assert line == "50 files became 50 documents of 52.6 sentences; expect 6% padding in records of 128 tokens, 22% of 512"
-    line = describe_text("2 files became 9 documents", 1200, {1024: 0.5}, "rows, one document each,")
+    line = describe_text("2 files became 9 documents", 1200, {1024: 0.5}, of="rows, one document each,")
     assert (
         line == "2 files became 9 documents of 1,200.0 sentences; expect 50% padding in rows, one document each, of 1024 tokens"
     )

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from sentencex import segment
 
-from bertprep.text.sentences import are_paragraphs, describe_missing_rules, has_rules, split_lines, split_sentences
+from bertprep.text.sentences import are_paragraphs, split_lines, split_sentences
 
 LINE_BREAKS = "\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"  # where str.splitlines breaks a line
 
@@ -28,27 +28,10 @@ def test_another_language_has_other_rules() -> None:
     assert split_sentences(text, "de") == ["Sie kam z.B. am 3. Mai.", "Er auch."]
 
 
-def test_a_language_without_rules_is_told_from_one_that_has_them() -> None:
-    own = "am ar bg bn ca da de el en es fi fr gu hi hy it ja kk kn ml mr my nl pa pl pt ru sk ta te uk"
-    assert [language for language in own.split() if not has_rules(language)] == []
-    assert all(map(has_rules, ("simple", "de-at", "nds", "cs")))  # English, and those of related languages
-    assert not any(map(has_rules, ("xx", "deu", "ger", "sv", "tr")))
-    assert split_sentences("他说话。我走了。", "zh") == ["他说话。", "我走了。"]  # English rules know it
-
-
-@pytest.mark.parametrize(
-    ("language", "line"),
-    [
-        ("de", ""),
-        ("deu", "so its English rules are used; did you mean de?"),
-        ("ger", "so its English rules are used; did you mean de?"),
-        ("est", "so its English rules are used"),
-        ("xx", "so its English rules are used"),
-    ],
-)
-def test_the_warning_for_a_language_without_rules_names_a_likely_code(language: str, line: str) -> None:
-    begins = "sentencex has no rules for this language, " if line else ""
-    assert describe_missing_rules(language) == f"{begins}{line}"
+def test_a_language_without_rules_has_those_of_english_which_know_other_full_stops() -> None:
+    text = "Dr. Jay såg en hund. Han gick."
+    assert split_sentences(text, "sv") == split_sentences(text, "en") == ["Dr. Jay såg en hund.", "Han gick."]
+    assert split_sentences("他说话。我走了。", "zh") == ["他说话。", "我走了。"]
 
 
 def test_an_unpaired_mark_reaches_at_most_to_the_end_of_its_paragraph() -> None:

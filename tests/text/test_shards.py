@@ -11,7 +11,7 @@ import tracemalloc
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import pairwise
+from itertools import pairwise, permutations
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -169,6 +169,21 @@ def test_duplicates_stay_in_a_split_and_never_cross_to_the_other(tmp_path: Path)
     )
     assert manifest.counts == {"dropped_empty": 0, "dropped_in_test": 2, "dropped_duplicates": 0}
     assert [entry["documents"] for entry in manifest.files.values()] == [4, 3]
+
+
+def test_copies_that_look_alike_are_one_document_in_any_order(tmp_path: Path) -> None:
+    """One is composed, one decomposed, and one has a zero-width space and a soft hyphen."""
+    copies = ["Le café est crème.", "Le cafe\u0301 est cre\u0300me.", "Le ca\u200bfé est cr\u00adème."]
+    made = set()
+    for number, order in enumerate(permutations([*copies, "Un autre."])):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / "a.txt").write_text("\n\n".join(order) + "\n", encoding="utf-8")
+        shards = bertprep.shard([folder / "a.txt"], splitter="lines", shards=1, test_fraction=0, workdir=folder, workers=1)
+        assert shards.manifest.counts["dropped_duplicates"] == 2
+        made.add((shards.folder / "training" / "corpus_training_00000.txt").read_bytes())
+    (text,) = made
+    assert len(text.split(b"\n\n")) == 3  # two documents, and the end
 
 
 def test_a_test_text_that_cannot_be_is_one_line(tmp_path: Path) -> None:

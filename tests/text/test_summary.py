@@ -164,20 +164,6 @@ def test_shards_of_a_single_document_get_a_warning(place: Path) -> None:
         bertprep.shard([place / "books"], corpus="whole", one_document_per_file=True, shards=1, workdir="data")
 
 
-@pytest.mark.usefixtures("place")
-def test_a_language_without_rules_gets_a_warning(run: Callable[..., str]) -> None:
-    command = [*SHARD, "--one-document-per-file", "--language", "deu"]
-    warning = (
-        "warning: --language deu: sentencex has no rules for this language, so its English rules are used; did you mean de?\n"
-    )
-    assert run(command).count(warning) == 1
-    with pytest.warns(BertprepWarning, match="^--language deu: sentencex has no rules"):
-        bertprep.shard(["books"], corpus="books", one_document_per_file=True, language="deu")
-    elsewhere = [*command[:4], "other", *command[5:]]
-    assert "sentencex" not in run([*elsewhere[:-1], "de"])
-    assert "sentencex" not in run([*elsewhere, "--splitter", "lines", "--workdir", "lines"])
-
-
 def test_a_test_split_of_a_single_document_gets_a_warning(place: Path) -> None:
     books = {"inputs": [place / "books"], "one_document_per_file": True, "shards": 1, "workdir": "data"}
     lone = (

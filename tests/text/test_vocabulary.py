@@ -2,18 +2,16 @@
 
 import subprocess
 import sys
-import unicodedata
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import bertprep
-from bertprep import cli
+from bertprep.config import VocabularySettings
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.lock import locked
-from bertprep.instances import load_vocabulary
-from bertprep.text.vocabulary import VocabularySettings, digest_of_texts, find_vocabulary, train
+from bertprep.text.vocabulary import digest_of_texts, find_vocabulary, train
 from bertprep.work.layout import Workspace
 from bertprep.work.text_identity import identify_text, text_entry
 
@@ -25,54 +23,20 @@ def text(tmp_path: Path) -> Path:
     return path
 
 
-GERMAN = "Der Hund bellt, während die Kätzchen schlafen. Später hört er auf.\n" * 20
-ACCENTS = "lower-casing also removes accents (ä becomes a): give --cased to keep them"
-
-
-@pytest.mark.parametrize(
-    ("line", "cased", "warned"),
-    [
-        (GERMAN, False, [ACCENTS]),
-        (unicodedata.normalize("NFD", GERMAN), False, [ACCENTS]),
-        (GERMAN, True, []),
-        ("The dog barks while the kittens sleep. Later it stops.\n" * 20 + "A naïve café.\n", False, []),
-    ],
-)
-def test_a_text_with_many_accents_is_told_that_lower_case_removes_them(
-    line: str, cased: bool, warned: list[str], tmp_path: Path
-) -> None:
-    (tmp_path / "text.txt").write_text(line, encoding="utf-8")
-    warnings = train([tmp_path / "text.txt"], tmp_path / "vocab.txt", VocabularySettings(cased=cased))
-    assert [warning for warning in warnings if "tokens, not" not in warning] == warned
-
-
-def test_both_commands_that_train_print_once_that_accents_are_removed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    lines = GERMAN.replace(". S", ".\nS")  # a sentence in each
-    (tmp_path / "text.txt").write_text(f"{lines}\n{lines}Er bellt.\n", encoding="utf-8")
-    assert cli.main(["vocab", "--input", "text.txt", "--output", "vocab.txt"]) == 0
-    assert capsys.readouterr().err.count(ACCENTS) == 1
-    create = ["create", "--input", "text.txt", "--workdir", "data", "--output"]
-    assert cli.main([*create, "out"]) == 0
-    assert capsys.readouterr().err.count(ACCENTS) == 1
-    assert cli.main([*create, "again"]) == 0
-    assert ACCENTS not in capsys.readouterr().err  # the vocabulary is there
-
-
-def test_text_size_and_case_have_a_vocabulary_each(text: Path, tmp_path: Path) -> None:
+def test_each_text_and_setting_has_a_vocabulary(text: Path, tmp_path: Path) -> None:
     workspace, other = Workspace(tmp_path / "data"), tmp_path / "other.txt"
     other.write_text("another text\n")
-    sizes_and_cases = [(8000, False), (8000, True), (30, False)]
+    choices: list[dict[str, Any]] = [
+        {}, {"cased": True}, {"size": 30}, {"coverage": 0.9995}, {"min_frequency": 5}, {"unused": 99}, {"special": ("[ENT]",)},
+    ]  # fmt: skip
     paths = {
-        workspace.vocabulary("books", size=size, cased=cased, text=digest_of_texts({path: None}))
+        workspace.vocabulary("books", VocabularySettings(**settings), digest_of_texts({path: None}))
         for path in (text, other)
-        for size, cased in sizes_and_cases
+        for settings in choices
     }
-    assert len(paths) == 6
+    assert len(paths) == 2 * len(choices)
     renamed = text.rename(tmp_path / "renamed.txt")
-    assert workspace.vocabulary("books", size=30, cased=False, text=digest_of_texts({renamed: None})) in paths
+    assert workspace.vocabulary("books", VocabularySettings(size=30), digest_of_texts({renamed: None})) in paths
     assert not workspace.root.exists()  # nothing is made
 
 
@@ -103,13 +67,6 @@ def test_text_that_is_not_the_listed_one_is_refused(text: Path) -> None:
         digest_of_texts({text: entry})
 
 
-def test_a_text_that_gives_no_more_tokens_is_remarked_on(text: Path, tmp_path: Path) -> None:
-    [line] = train([text], tmp_path / "vocab.txt", VocabularySettings(size=8000))
-    tokens = len(load_vocabulary(tmp_path / "vocab.txt"))
-    assert line == f"{tmp_path / 'vocab.txt'}: has {tokens} tokens, not 8,000: this text gives no more"
-    assert train([text], tmp_path / "small.txt", VocabularySettings(size=tokens - 1)) == []
-
-
 def test_a_name_is_one_of_the_workspace_before_that_of_a_model(text: Path, tmp_path: Path) -> None:
     workspace = Workspace(tmp_path / "data")
     with pytest.raises(UsageError, match=r"is neither a file nor a vocabulary in .*data; if it is the name of a model, fetch"):
@@ -118,7 +75,7 @@ def test_a_name_is_one_of_the_workspace_before_that_of_a_model(text: Path, tmp_p
     downloaded.parent.mkdir(parents=True)
     downloaded.write_text("[PAD]\n")
     assert find_vocabulary(workspace, "books_30") == downloaded
-    trained = workspace.vocabulary("books", size=30, cased=False, text=digest_of_texts({text: None}))
+    trained = workspace.vocabulary("books", VocabularySettings(size=30), digest_of_texts({text: None}))
     train([text], trained, VocabularySettings(size=30))
     assert find_vocabulary(workspace, "books_30") == find_vocabulary(workspace, trained.stem) == trained
     assert find_vocabulary(workspace, text) == text
@@ -154,7 +111,7 @@ def test_why_a_vocabulary_is_not_used_is_reported(text: Path, tmp_path: Path, ca
     assert f"{foreign} is not used: it was trained on another text\n" in reported()
     assert " is not used" not in reported()  # nothing is trained
     [uncased] = (tmp_path / "data/vocab").glob("books_*")
-    assert f"{uncased} is not used: it is uncased, and --cased is given\n" in reported(cased=True)
+    assert f"{uncased} is not used: it is uncased, and upper case is kept\n" in reported(cased=True)
     uncased.unlink()
     [cased] = (tmp_path / "data/vocab").glob("books_*")
     assert f"{cased} is not used: it is cased, and --cased is not given\n" in reported(dupe=2)

@@ -14,6 +14,7 @@ import numpy as np
 
 import bertprep
 from bertprep.instances import load_vocabulary
+from bertprep.weights.safetensors import read_metadata, read_safetensors, write_safetensors
 from bertprep.work.layout import MANIFEST, VOCABULARY, Workspace, record_file_name
 from bertprep.work.manifest import RECORDS, Manifest
 from tests.records.handmade import Variant, file_of, random_record
@@ -83,9 +84,23 @@ def save_checkpoint(
     weights = initial_values(config, seed, task)
     moments = {f"{name}/adam_{slot}": np.full_like(value, 7) for name, value in weights.items() for slot in "mv"}
     counts = {name: np.array(7, np.float32) for name in ("updates", "loss_scale", "good_steps")}
-    header = {"model": asdict(config), **task.metadata(), **settings}
+    header = {
+        "model": asdict(config),
+        "schedule": {"steps": step},
+        "examples": {"on_the_fly": False},
+        **task.metadata(),
+        **settings,
+    }
     checkpoint.save(folder, checkpoint.RunState(header, step), {**weights, **moments, **counts}, keep=3)
     return weights
+
+
+def set_format(path: Path, number: object, **changes: Any) -> None:
+    """Give a checkpoint another number of its format, or none; and other values in its header."""
+    header = {**json.loads(read_metadata(path)["bertprep"]), "format": number, **changes}
+    if number is None:
+        del header["format"]
+    write_safetensors(path, read_safetensors(path), {"bertprep": json.dumps(header)})
 
 
 def make_records(corpus: Path, workdir: Path) -> None:

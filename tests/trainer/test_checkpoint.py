@@ -1,5 +1,6 @@
 """A checkpoint is read as it was written, the same state is the same bytes, and every other file is refused in one line."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,13 +9,17 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bertprep.errors import BertprepError, UsageError
+from bertprep.errors import BertprepError
+from bertprep.version import __version__
 from bertprep.weights.safetensors import write_safetensors
-from trainer.checkpoint import Evaluated, RunState, check_resumable, find_checkpoints, newest, read, save
-from trainer.run import with_defaults
+from tests.trainer.small_data import set_format
+from trainer.checkpoint import Evaluated, RunState, find_checkpoints, newest, read, save
 
 State = dict[str, NDArray[np.float32]]
-MADE_WITH: dict[str, Any] = {"model": {"hidden_size": 2}, "schedule": {"peak": 1e-4}, "seed": 1, "cased": None}
+MADE_WITH: dict[str, Any] = {
+    "model": {"hidden_size": 2}, "schedule": {"peak": 1e-4}, "examples": {"on_the_fly": False}, "seed": 1, "cased": None,
+}  # fmt: skip
+GOOD: dict[str, Any] = {"format": 1, "step": 1, "skipped": 0, "evaluated": 0, "sha256": "0" * 64, **MADE_WITH}
 STATE: State = {
     "kernel": np.arange(6, dtype=np.float32).reshape(2, 3),
     "kernel/adam_m": np.full((2, 3), 1e-38, np.float32),
@@ -32,7 +37,7 @@ def names(folder: Path) -> list[str]:
 
 
 def test_a_checkpoint_is_read_as_it_was_written(tmp_path: Path) -> None:
-    written = RunState(MADE_WITH, 1000, 7, 900, [1.5, 2.0])
+    written = RunState(MADE_WITH, 1000, 7, 900)
     path = save(tmp_path / "new" / "folder", written, STATE, keep=3)
     assert path == tmp_path / "new" / "folder" / "checkpoint-000001000.safetensors"
     run, state = read(path)
@@ -48,28 +53,6 @@ def test_the_same_state_is_the_same_bytes_in_whatever_order(tmp_path: Path) -> N
     reordered: State = dict(reversed(STATE.items()))
     other = save(tmp_path / "another name", RunState(dict(reversed(MADE_WITH.items())), 5), reordered, keep=1)
     assert other.read_bytes() == one.read_bytes()
-
-
-@pytest.mark.parametrize(
-    ("section", "setting", "default", "option"),
-    [
-        ("optimizer", "bias_correction", False, "--bias-correction False -> True"),
-        ("schedule", "crossover", False, "--schedule: crossover False -> True"),
-        ("examples", "repeat_epochs", False, "--repeat-epochs False -> True"),
-    ],
-)
-def test_a_setting_that_an_older_checkpoint_lacks_has_its_default(
-    section: str, setting: str, default: object, option: str, tmp_path: Path
-) -> None:
-    now = {"model": {}, "optimizer": {}, "schedule": {"steps": 9}, "examples": {"on_the_fly": True}}
-    older = with_defaults(now)
-    for value, is_same in ((default, True), (not default, False)):
-        of_run = {**now, section: {**now[section], setting: value}}
-        if is_same:
-            assert check_resumable(tmp_path, older, of_run, lengthen=False) == of_run
-        else:
-            with pytest.raises(UsageError, match=f"was made with other options: {option}; resume"):
-                check_resumable(tmp_path, older, of_run, lengthen=False)
 
 
 def test_the_newest_are_kept_and_other_files_left_alone(tmp_path: Path) -> None:
@@ -118,17 +101,40 @@ def test_a_flipped_bit_is_found_in_each_byte_of_a_number(byte: int, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    "settings",
+    "header",
     [
-        *("{", "[]", "5", '{"step": 1}', '{"step": "one", "skipped": 0}', "[" * 200_000),
-        *(f'{{"step": {step}, "skipped": 0, "sha256": "{"0" * 64}"}}' for step in ("1e400", "NaN", "-1", "1.5", "true")),
-        f'{{"step": 1, "skipped": 0, "sha256": "{"0" * 64}", "model": []}}',
+        *("{", "[]", "5", "[" * 200_000),
+        *(json.dumps({**GOOD, "step": "?"}).replace('"?"', step) for step in ("1e400", "NaN", "-1", "1.5", "true", '"one"')),
+        *(json.dumps({**GOOD, name: []}) for name in ("model", "schedule", "examples", "sha256", "test")),
+        *(json.dumps({name: value for name, value in GOOD.items() if name != missing}) for missing in ("step", "schedule")),
     ],
 )
-def test_a_header_that_is_not_as_expected_is_named(settings: str, tmp_path: Path) -> None:
+def test_a_header_that_is_not_as_expected_is_named(header: str, tmp_path: Path) -> None:
     path = tmp_path / "checkpoint-000000001.safetensors"
-    write_safetensors(path, STATE, {"bertprep": settings})
+    write_safetensors(path, STATE, {"bertprep": header})
     with pytest.raises(BertprepError, match=r"checkpoint-000000001\.safetensors: .*header"):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [
+        (None, "has no format number, so no released version of bertprep wrote it; name another file, or another --out"),
+        (
+            2,
+            f"has format 2, but bertprep {__version__} reads format 1; use the version of bertprep that wrote it, or a later "
+            "one",
+        ),
+        (True, "has format True, expected 1; .*"),
+        ("\n" * 99, "has format '[n\\\\]*, expected 1; .*"),
+    ],
+)
+def test_a_checkpoint_of_another_format_is_refused_before_the_rest_is_read(
+    number: object, expected: str, tmp_path: Path
+) -> None:
+    path = save_steps(tmp_path, 1)
+    set_format(path, number, step="not a number any more")
+    with pytest.raises(BertprepError, match=rf"^{path}: {expected}$"):
         read(path)
 
 

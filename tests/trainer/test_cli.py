@@ -1,17 +1,19 @@
 """The trainer's command line: defaults are chosen and printed, every option arrives, and each ending has its exit status."""
 
 import argparse
+import re
 import signal
 from pathlib import Path
 
 import pytest
 
+import trainer
 from bertprep import __version__
 from bertprep.weights.hugging_face import save_weights
 from bertprep.work.layout import VOCABULARY
-from tests.trainer.numpy_engine import at_step, plan, run_command
+from tests.trainer.numpy_engine import at_step, plan, refuse, run_command
 from tests.trainer.small_data import TOKENS, write_data, write_in_workspace
-from trainer.cli import COMMANDS, main, make_parser
+from trainer.cli import COMMANDS, HINTS, main, make_parser
 from trainer.model_config import ModelConfig
 from trainer.optimizers import Schedule
 from trainer.settings import EngineSettings, OptimizerSettings
@@ -125,6 +127,32 @@ def test_every_option_arrives() -> None:
             deterministic="off",
         )
     ]  # fmt: skip
+
+
+def test_the_options_of_googles_trainer_name_those_that_replace_them(capsys: pytest.CaptureFixture[str]) -> None:
+    """All options of the command that docs/how-to/migrate.md takes over, whose table has the same names."""
+    page = (Path(trainer.__file__).parents[1] / "docs/how-to/migrate.md").read_text()
+    given = page.partition("python run_pretraining.py")[2].partition("```")[0]
+    names = re.findall(r" --(\w+)=", given)
+    assert len(names) == 12
+    known = shown_options("pretrain", capsys)
+    for name in names:
+        status, error = refuse(f"pretrain --{name}=1")
+        assert (status, error.partition(": is ")[0]) == (2, f"--{name}")
+        for option in re.findall(r"--[a-z-]+", error.partition(": ")[2]):
+            assert option in known, error
+
+
+def test_every_hint_names_options_of_some_command(capsys: pytest.CaptureFixture[str]) -> None:
+    known = set().union(*(shown_options(command, capsys) for command in COMMANDS))
+    for words in HINTS.values():
+        assert known.issuperset(re.findall(r"--[a-z-]+", words)), words
+
+
+def shown_options(command: str, capsys: pytest.CaptureFixture[str]) -> set[str]:
+    with pytest.raises(SystemExit):
+        main([command, "--help-all"])
+    return set(re.findall(r"^  (--[a-z-]+)", capsys.readouterr().out, re.MULTILINE))
 
 
 def test_the_originals_spellings_are_understood() -> None:

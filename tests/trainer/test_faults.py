@@ -128,10 +128,10 @@ def test_skipped_records_leave_the_same_sums_for_any_number_of_ranks(ranks: int,
 
 @pytest.mark.parametrize("stop_at", [1, 3, 7])
 def test_a_run_with_bad_records_that_is_stopped_ends_with_the_same_bytes(stop_at: int, data: RecordFolder) -> None:
-    """With skipped records and means over steps on both sides of the stop."""
+    """With skipped records on both sides of the stop."""
     for index in (5, 6, 30):
         data.corrupt(index)
-    options = options_of(data, skip_bad_records=3, log_every=4, eval_every=6)
+    options = options_of(data, skip_bad_records=3, eval_every=6)
     run(replace(options, out=data.other))
     assert not run(options, on_step=at_step(stop_at, sigterm))
     assert run(options)

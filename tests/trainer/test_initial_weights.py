@@ -55,7 +55,7 @@ save_checkpoint = partial(save, config=CONFIG)
 
 
 def write_checkpoint(folder: Path, weights: Weights) -> Path:
-    save_run(folder / "run", RunState({"model": asdict(CONFIG)}, 10), weights, keep=1)
+    save_run(folder / "run", RunState({"model": asdict(CONFIG), "schedule": {}, "examples": {}}, 10), weights, keep=1)
     return find_weights(folder / "run")
 
 

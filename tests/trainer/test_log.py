@@ -216,6 +216,7 @@ def test_the_line_of_an_evaluation() -> None:
 
 
 def test_each_start_has_an_events_file_that_sorts_after_the_one_before(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="is in the extra dev")
     paths = []
     for first_step in (0, 600, 1200):
         with closing(EventFile(tmp_path, first_step=first_step)) as file:
@@ -226,25 +227,31 @@ def test_each_start_has_an_events_file_that_sorts_after_the_one_before(tmp_path:
     assert sorted(tmp_path.iterdir()) == paths
 
 
-@pytest.mark.tensorflow
+@pytest.mark.tensorflow  # which TensorBoard's reader imports where it is installed
 def test_tensorboard_reads_the_same_numbers(tmp_path: Path) -> None:
-    """Each file starts with its version, and the step from which on those of earlier files are forgotten."""
-    import tensorflow as tf
-    from tensorflow.core.util.event_pb2 import SessionLog
-
-    with open_log(tmp_path) as log:
-        log.train(TRAINED)
-        log.evaluation({**EVALUATED, "step": 70_000})
-    (path,) = (tmp_path / "tensorboard").iterdir()
-    version, start, trained, evaluated = tf.compat.v1.train.summary_iterator(str(path))  # which verifies both checksums
-    assert version.file_version == "brain.Event:2"
-    assert (start.session_log.status, start.step) == (SessionLog.START, 600)
-    assert (trained.step, evaluated.step) == (600, 70_000)
-    assert evaluated.wall_time >= trained.wall_time > 1_700_000_000
-    of_training = {value.tag: value.simple_value for value in trained.summary.value}
+    """Of a resumed run those of its last start: the steps of the first one that were repeated are gone."""
+    accumulators = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator", reason="is in the extra dev")
+    for first_step, loss in ((599, 8.0), (600, 7.0)):
+        with open_log(tmp_path, first_step=first_step) as log:
+            if first_step == 599:
+                log.train(TRAINED)
+            log.train({**TRAINED, "step": 601, "loss": loss})
+            log.evaluation({**EVALUATED, "step": 70_000, "loss": loss})
+    read = accumulators.EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert [(event.step, event.value) for event in read.Scalars("training/loss")] == [(600, 6.125), (601, 7.0)]
+    assert [(event.step, event.value) for event in read.Scalars("test/loss")] == [(70_000, 7.0)]
+    first, second = read.Scalars("training/loss")
+    assert second.wall_time >= first.wall_time > 1_700_000_000
+    of_training = {tag: read.Scalars(tag)[0].value for tag in read.Tags()["scalars"] if tag.startswith("training/")}
     assert of_training == pytest.approx({f"training/{name}": TRAINED[name] for name in TRAINED if name != "step"})
-    of_test = {value.tag: value.simple_value for value in evaluated.summary.value}
-    assert of_test["test/masked_lm_loss"] == 5.5
+    assert read.Scalars("test/masked_lm_loss")[0].value == 5.5
+
+
+def test_without_the_package_of_tensorboard_there_is_no_events_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tensorboard.compat.proto.event_pb2", None)
+    run(tmp_path, first=0, last=200)
+    assert [path.name for path in tmp_path.iterdir()] == ["log.jsonl"]
+    assert [entry["step"] for entry in read_entries(tmp_path)] == [100, 200, 200]
 
 
 Points = list[tuple[float, float]]

@@ -106,6 +106,21 @@ def test_a_line_has_the_means_since_the_line_before(data: RecordFolder) -> None:
         assert entry["gradient_norm"] == np.mean([engine.results[step].gradient_norm for step in steps])
 
 
+def test_the_first_line_after_a_resume_has_the_means_since_then(data: RecordFolder) -> None:
+    """Killed between two lines, after a checkpoint of step 5. What is saved at the end does not depend on the lines."""
+    options = options_of(data, log_every=3)
+    run(options_of(data, data.other))
+    kill(options, step=8)
+    run(options, engine := NumPyEngine())
+    entries = {entry["step"]: entry for entry in read_entries(data.out, "train")}
+    assert list(entries) == [3, 6, 9, 12]
+    for last, steps in ((6, [6]), (9, [7, 8, 9])):
+        means = Pretraining().metrics(np.sum([engine.results[step].sums for step in steps], axis=0))
+        assert {name: entries[last][name] for name in means} == pytest.approx(means, rel=1e-12)
+        assert entries[last]["gradient_norm"] == np.mean([engine.results[step].gradient_norm for step in steps])
+    assert (data.out / LAST).read_bytes() == (data.other / LAST).read_bytes()
+
+
 def test_throughput_is_that_of_the_steps_without_evaluations_and_checkpoints(
     data: RecordFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,8 +221,8 @@ def test_a_signal_to_one_rank_stops_all_after_the_same_step(data: RecordFolder, 
 
 @pytest.mark.parametrize("step", range(1, STEPS + 1))
 def test_a_run_killed_in_any_step_ends_with_the_same_bytes(step: int, data: RecordFolder) -> None:
-    """Checkpoints, the best one, the log and its means over steps; so does one that is killed again, in a save."""
-    every = {"log_every": 3, "eval_every": 4, "keep_best": True}
+    """Checkpoints, the best one, and the log of every step; so does one that is killed again, in a save."""
+    every = {"eval_every": 4, "keep_best": True}
     engine: dict[str, Any] = {"has_accelerator": step % 2 == 0, "test_loss": lambda updates: abs(updates - 4) * 1e6}
     run(options_of(data, data.other, **every), **engine)
     options = options_of(data, **every)

@@ -80,12 +80,11 @@ class NumPy(Operations):
 
 
 class Fused(NumPy):
-    """With fused attention, which knows of padding only, as cuDNN's does."""
+    """With fused attention, which takes the masks of packed rows too."""
 
     has_fused_attention = True
 
     def fused_attention(self, query: Array, key: Array, value: Array, masked_out: Array) -> Array:
-        assert masked_out.shape[2] == 1
         scores = np.einsum("nqhu,nkhu->nhqk", query, key) / math.sqrt(query.shape[-1])
         weights = self.softmax(scores + masked_out)
         return np.einsum("nhqk,nkhu->nqhu", weights, value)
@@ -112,20 +111,18 @@ class Framework:
         self.name, _, compiled = name.partition("-")
         self.is_compiled = bool(compiled)
         self.engine = importlib.import_module(f"trainer.engines.{self.name}")
-        self.module = importlib.import_module("jax.numpy" if self.name == "jax" else self.name)
+        self.module = importlib.import_module(self.name)
         of_dropout = {"powers": self.put(self.engine.powers_of_units())} if self.name == "oneflow" else {}
         self.ops = self.engine.Ops(**of_dropout)
 
     def put(self, array: Array, dtype: str = "") -> Any:
-        tensor = getattr(
-            self.module, {"tensorflow": "constant", "jax": "asarray", "oneflow": "tensor", "torch": "tensor"}[self.name]
-        )(array)
+        tensor = (self.module.constant if self.name == "tensorflow" else self.module.tensor)(array)
         return self.cast(tensor, dtype) if dtype else tensor
 
     def cast(self, tensor: Any, dtype: str) -> Any:
         if self.name == "tensorflow":
             return self.module.cast(tensor, dtype)
-        return tensor.astype(dtype) if self.name == "jax" else tensor.to(getattr(self.module, dtype))
+        return tensor.to(getattr(self.module, dtype))
 
     def take(self, tensor: Any) -> Array:
         tensor = self.cast(tensor, "float32")
@@ -144,18 +141,10 @@ class Framework:
             with self.module.GradientTape() as tape:
                 tape.watch(tensors)
                 value, others = function(*tensors)
-            return value, others, tape.gradient(value, tensors, output_gradients=upstream)
+            gradients = tape.gradient(value, tensors, output_gradients=upstream)
+            return value, others, [self.module.convert_to_tensor(gradient) for gradient in gradients]
 
         return self.module.function(compute, autograph=False, jit_compile=self.is_compiled)(*tensors)
-
-    def _jax(self, function: Callable[..., Any], tensors: list[Any], upstream: Any) -> Any:
-        import jax
-
-        def compute(*tensors: Any) -> Any:
-            value, gradients_of, others = jax.vjp(function, *tensors, has_aux=True)
-            return value, others, gradients_of(upstream)
-
-        return jax.jit(compute)(*tensors)
 
     def _oneflow(self, function: Callable[..., Any], tensors: list[Any], upstream: Any) -> Any:
         leaves = [tensor.requires_grad_() for tensor in tensors]
@@ -286,7 +275,7 @@ def pack(batch: dict[str, Array], padding: int) -> dict[str, Array]:
     }
 
 
-@on_engines("jax", "torch")
+@on_engines("tensorflow", "torch")
 def test_packed_rows_have_the_loss_and_the_gradients_of_their_sequences(engine: str) -> None:
     on, task = framework(engine), Pretraining(has_pairs=False)
     names = list(task.variable_shapes(CONFIG))
@@ -387,9 +376,7 @@ def drop(
     return value, gradient
 
 
-@on_engines_with(
-    "rate", {"tensorflow": [0.1], "tensorflow-xla": [0.5], "jax": [0.1], "oneflow": [0.1, 0.5], "torch": [0.1, 0.5]}
-)
+@on_engines_with("rate", {"tensorflow": [0.1], "tensorflow-xla": [0.5], "oneflow": [0.1, 0.5], "torch": [0.1, 0.5]})
 def test_dropout_drops_a_fraction_independently(engine: str, rate: float) -> None:
     ones = np.ones((1000, 768), np.float32)
     first, second = (drop(engine, ones, rate=rate, mask=mask)[0] == 0 for mask in (1, 2))

@@ -1,4 +1,4 @@
-"""Adam, LAMB and Lion make the originals' updates and learning rates, with the operations of each framework.
+"""Adam and LAMB make the originals' updates and learning rates, with the operations of each framework.
 
 tests/golden/optimizers.md describes the updates that the originals' optimizers made.
 """
@@ -16,7 +16,7 @@ from tests.trainer.small_runs import on_each_engine
 from tests.trainer.test_model import framework
 from trainer import optimizers
 from trainer.model import Operations
-from trainer.optimizers import Schedule, clip_factor, is_decayed, next_loss_scale, slots, updates
+from trainer.optimizers import Schedule, Update, clip_factor, next_loss_scale, slots, updates
 from trainer.settings import OptimizerSettings
 
 Arrays = dict[str, NDArray[np.float32]]
@@ -60,8 +60,11 @@ class Updates:
         norm = ops.sqrt(sum(ops.sum(gradient * gradient) for gradient in gradients.values()))
         factor = clip_factor(ops, norm, self.settings.clip_norm)
         self.state["updates"] = count - 1
-        self.state |= dict(updates(ops, self.settings, self.state, gradients, factor, learning_rate))
+        self.change(factor, gradients, learning_rate)
         return float(norm)
+
+    def change(self, factor: Any, gradients: dict[str, Any], learning_rate: float) -> None:
+        self.state |= dict(updates(self.on.ops, self.settings, self.state, gradients, factor, learning_rate))
 
     def values(self, index: int = 0) -> dict[str, Any]:
         """The variables, or the values of a slot, counted from 1."""
@@ -72,7 +75,10 @@ class Updates:
 @on_each_engine
 def test_every_update_of_the_originals(engine: str, name: str) -> None:
     trace = Trace(name)
-    updates = Updates(engine, trace.initial, OptimizerSettings(name=trace.optimizer))
+    assert_updates_are(trace, Updates(engine, trace.initial, OptimizerSettings(name=trace.optimizer)))
+
+
+def assert_updates_are(trace: Trace, updates: Updates) -> None:
     for number, (gradients, expected) in enumerate(zip(trace.gradients, trace.steps, strict=True), 1):
         norm = updates.make(gradients, trace.learning_rates[number - 1], number)
         assert norm == pytest.approx(expected["global_norm"], rel=1e-6)
@@ -81,25 +87,6 @@ def test_every_update_of_the_originals(engine: str, name: str) -> None:
         for index, moment in enumerate(("adam_m", "adam_v") if "adam_m" in expected else (), 1):
             for each, value in trace.arrays(expected[moment]).items():
                 np.testing.assert_allclose(updates.values(index)[each], value, rtol=1e-5, atol=1e-9)
-
-
-@on_each_engine
-def test_every_update_of_lion(engine: str) -> None:
-    """The update of Chen et al. 2023, algorithm 2, in NumPy's float64: the sign of the interpolated moment, decoupled decay."""
-    trace, settings = Trace("google_adam_after"), OptimizerSettings(name="lion", weight_decay=0.1)
-    updates = Updates(engine, trace.initial, settings)
-    expected = {name: value.astype(np.float64) for name, value in trace.initial.items()}
-    moments = {name: np.zeros_like(value) for name, value in expected.items()}
-    for number, gradients in enumerate(trace.gradients, 1):
-        updates.make(gradients, 0.01, number)
-        norm = np.sqrt(sum((gradient.astype(np.float64) ** 2).sum() for gradient in gradients.values()))
-        for name, gradient in gradients.items():
-            clipped = gradient / max(1.0, norm)
-            direction = np.sign(0.9 * moments[name] + 0.1 * clipped)
-            expected[name] = expected[name] - 0.01 * (direction + is_decayed(name) * 0.1 * expected[name])
-            moments[name] = 0.99 * moments[name] + 0.01 * clipped
-            np.testing.assert_allclose(updates.values()[name], expected[name], rtol=0, atol=1e-6)
-            np.testing.assert_allclose(updates.values(1)[name], moments[name], rtol=1e-5, atol=1e-9)
 
 
 @on_each_engine
@@ -131,6 +118,42 @@ def test_a_gradient_that_is_not_finite_makes_all_variables_nan(engine: str, bad:
     updates = Updates(engine, {"kernel": ones, "bias": ones}, OptimizerSettings())
     assert not np.isfinite(updates.make({"kernel": np.array([bad, 1.0], np.float32), "bias": ones}, 0.01, 1))
     assert all(np.isnan(value).all() for value in updates.values().values())
+
+
+class ForeachUpdates(Updates):
+    """Updates of all variables at once, as PyTorch's engine makes those of Adam."""
+
+    def change(self, factor: Any, gradients: dict[str, Any], learning_rate: float) -> None:
+        from trainer.engines.torch import adam
+
+        adam(Update(self.on.ops, self.settings, self.state, factor, learning_rate), self.state, gradients)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", [name for name in AFTER + BEFORE if "adam" in name])
+def test_adam_of_all_variables_at_once_makes_the_originals_updates(name: str) -> None:
+    trace = Trace(name)
+    assert_updates_are(trace, ForeachUpdates("torch", trace.initial, OptimizerSettings()))
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("bias_correction", [False, True])
+def test_adam_of_all_variables_at_once_is_that_of_each(bias_correction: bool) -> None:
+    """Of an update without gradients too, which changes nothing, and of one that is not finite."""
+    trace, settings = Trace("google_adam_after"), OptimizerSettings(bias_correction=bias_correction)
+    at_once, one_by_one = (kind("torch", trace.initial, settings) for kind in (ForeachUpdates, Updates))
+    empty, bad = ({name: np.full_like(value, number) for name, value in trace.initial.items()} for number in (0, np.inf))
+    for number, gradients in enumerate([*trace.gradients, empty, bad], 1):
+        before = [{name: value.copy() for name, value in at_once.values(index).items()} for index in range(3)]
+        for each in (at_once, one_by_one):
+            each.make(gradients, 0.01, number)
+        for index in range(3):
+            found, expected = at_once.values(index), one_by_one.values(index)
+            for name in found:
+                np.testing.assert_allclose(found[name], expected[name], rtol=1e-6, atol=1e-8, err_msg=name)
+                if gradients is empty:
+                    np.testing.assert_array_equal(found[name], before[index][name])
+                assert np.isnan(found[name]).all() == (gradients is bad)
 
 
 class Numbers(Operations):

@@ -112,7 +112,7 @@ def test_a_batch_of_bad_records_alone_is_a_row_of_padding() -> None:
     assert not any(array.any() for array in packed.values())
 
 
-@on_engines_with("has_pairs", {"tensorflow": [True], "jax": [False], "torch": [True, False]})
+@on_engines_with("has_pairs", {"tensorflow": [True, False], "torch": [True, False]})
 def test_a_packed_step_has_the_loss_and_the_gradients_of_its_examples(engine: str, has_pairs: bool) -> None:
     task = TASKS["pretraining" if has_pairs else "unpaired"]
     one, other = (build(engine, ONE_LAYER, optimizer="lamb", task=task) for _ in range(2))
@@ -179,5 +179,5 @@ def test_what_cannot_be_packed_is_a_line(tmp_path: Path) -> None:
     status, message = refuse(f"--data {folder} --pack --engine oneflow --out {tmp_path / 'out'}")
     assert status == 2
     assert message.startswith(
-        "--engine oneflow: does not support packed rows; use --engine jax or torch or tensorflow, or train without --pack"
+        "--engine oneflow: does not support packed rows; use --engine torch or tensorflow, or train without --pack"
     )

@@ -23,7 +23,7 @@ from bertprep.tasks.glue import TASKS, own_task
 from bertprep.weights.hugging_face import save_weights
 from bertprep.work.layout import LEDGER, MANIFEST
 from tests.trainer.numpy_engine import pattern_of, refuse
-from tests.trainer.small_data import TOKENS, save_checkpoint, write_data, write_in_workspace
+from tests.trainer.small_data import TOKENS, save_checkpoint, set_format, write_data, write_in_workspace
 from tests.trainer.small_runs import MODEL, VOCABULARY, WEIGHTS
 from trainer.model_config import ModelConfig
 from trainer.tasks.classification import Classification
@@ -72,6 +72,9 @@ def paths(tasks: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> d
         save_checkpoint(root / name, task)
         tokens = VOCABULARY.read_text().splitlines()
         (root / name / "vocab.txt").write_text("\n".join(reversed(tokens) if "vocabulary" in name else tokens) + "\n")
+    for name, number in {"of_tomorrow": 2, "of_no_format": None}.items():
+        save_checkpoint(root / name)
+        set_format(root / name / "checkpoint-000000001.safetensors", number)
     for name, labels in {"hf_turned": ["pos", "neg"], "hf_upper": ["POS", "NEG"], "hf_unclear": [3, 4]}.items():
         (root / name).mkdir()
         save_weights(root / name / "model.safetensors", initial_values(MODEL, seed=1, task=MOOD))
@@ -107,8 +110,9 @@ def _corrupt(root: Path, squad: Path) -> dict[str, Path]:
 
 USAGE, DATA = 2, 1
 TWO = "--workdir two --seq 8"
-JAX, FLOW = "--data a --engine jax", "--data a --engine oneflow"
+TORCH, FLOW = "--data a --engine torch", "--data a --engine oneflow"
 SCORE = "evaluate --data {mood} --init"
+FAR, FIRST = "--data a --engine tensorflow --model far.json", "checkpoint-000000001.safetensors"
 
 
 @pytest.mark.parametrize(
@@ -122,13 +126,12 @@ SCORE = "evaluate --data {mood} --init"
         ("--data a --batch-size 0", USAGE, "--batch-size 0: | at least 1 | 1,048,576"),
         ("--data a --steps 99999999999", USAGE, "--steps 99999999999: | at most 10,000,000,000"),
         ("--data a --batch-size 4,2", USAGE, "--batch-size 4,2: | a whole number"),
-        ("--phases 128:900,512:100", USAGE, "--phases: was removed: | --init"),
         ("--data a --hosts one:1,two", USAGE, "--hosts one:1,two: | 'two' | HOST:PORT"),
         ("--data a --hosts one:1,two:1", USAGE, "--hosts | --host-rank | both"),
         ("--data a --host-rank 1", USAGE, "--hosts | --host-rank | both"),
         ("--data a --out few.json/x", USAGE, "--out few.json/x: | few.json is not a folder"),
-        (f"{JAX} --model far.json --out own_vocabulary", USAGE, "--out own_vocabulary/vocab.txt: | exists, and"),
-        (f"{JAX} --model far.json --out pictures", USAGE, "--out pictures/loss.png: | exists, and this option did not write"),
+        (f"{TORCH} --model far.json --out own_vocabulary", USAGE, "--out own_vocabulary/vocab.txt: | exists, and"),
+        (f"{TORCH} --model far.json --out pictures", USAGE, "--out pictures/loss.png: | exists, and this option did not write"),
         ("evaluate --data {squad} --init of_squad --out pictures", USAGE, "--out pictures/nbest_predictions.json: | exists"),
         # data, model and weights
         ("pretrain", USAGE, "data: | with seq 128; make them by bertprep create --seq 128 --workdir data | --data"),
@@ -154,6 +157,13 @@ SCORE = "evaluate --data {mood} --init"
         (f"{TWO} --steps 5 --warmup-steps 6", USAGE, "--warmup-steps 6: | 5 steps"),
         (f"{TWO} --steps 1", USAGE, "two/tfrecord/short/corpus: | one step | a learning rate of 0; give more --steps"),
         (f"{TWO} --batch-size 65 --epochs 1", USAGE, "short/corpus: | one step | 65 | 128 | --epochs, or a smaller --batch"),
+        # checkpoints of another format
+        (f"{FAR} --out of_tomorrow", DATA, f"of_tomorrow/{FIRST}: has format 2, | reads format 1; use the version"),
+        (f"{FAR} --out of_no_format", DATA, f"of_no_format/{FIRST}: has no format number, | another --out"),
+        ("--data a --init of_tomorrow", DATA, f"of_tomorrow/{FIRST}: has format 2, | use the version"),
+        ("evaluate of_tomorrow --data {mood}", DATA, f"of_tomorrow/{FIRST}: has format 2, | use the version"),
+        ("export of_tomorrow model", DATA, f"of_tomorrow/{FIRST}: has format 2, | use the version"),
+        ("export of_no_format model", DATA, f"of_no_format/{FIRST}: has no format number, | name another file"),
         # fine-tuning
         ("glue", USAGE, "--name mrpc | --data"),
         ("glue --name mood --eval-every 5 --workdir {w}", USAGE, "--eval-every: unknown option"),
@@ -173,7 +183,7 @@ SCORE = "evaluate --data {mood} --init"
         ("--data a --engine TF", USAGE, "--engine TF: | --engine tensorflow"),
         ("--data a --engine tensorflow --stages 2", USAGE, "--stages: | OneFlow | --engine"),
         ("--data a --engine tensorflow --checkpoint-activations", USAGE, "--checkpoint-activations: | TensorFlow"),
-        (f"{JAX} --xla off", USAGE, "--xla: | JAX"),
+        (f"{TORCH} --xla", USAGE, "--xla: | PyTorch"),
         (f"{FLOW} --xla", USAGE, "--xla: | OneFlow"),
         (f"{FLOW} --hosts a:1,b:1 --host-rank 0", USAGE, "--hosts: | python -m oneflow.distributed.launch"),
         (f"{FLOW} --devices 4", USAGE, "--devices: | python -m oneflow.distributed.launch"),
@@ -225,9 +235,13 @@ def test_a_mistake_is_one_line_and_nothing_is_written(
     assert files_of(paths["root"]) == before
 
 
-def files_of(folder: Path) -> set[Path]:
-    """All files but the caches of where records start."""
-    return {path for path in folder.rglob("*") if not path.name.startswith(".record-index")}
+def files_of(folder: Path) -> dict[Path, int]:
+    """All files, with the times when they were written, but the caches of where records start."""
+    return {
+        path: path.stat().st_mtime_ns if path.is_file() else 0
+        for path in folder.rglob("*")
+        if not path.name.startswith(".record-index")
+    }
 
 
 def test_a_mistake_is_found_before_a_framework_is_loaded(paths: dict[str, Path]) -> None:
@@ -236,4 +250,4 @@ def test_a_mistake_is_found_before_a_framework_is_loaded(paths: dict[str, Path])
     ended = subprocess.run([sys.executable, *words], cwd=paths["root"], env=environment, capture_output=True, text=True)
     imported = [line.rpartition("|")[2].strip() for line in ended.stderr.splitlines() if line.startswith("import time:")]
     assert (ended.returncode, "model few.json" in ended.stderr, "trainer.engines" in imported) == (2, True, True)
-    assert not {name.partition(".")[0] for name in imported} & {"tensorflow", "keras", "oneflow", "jax"}
+    assert not {name.partition(".")[0] for name in imported} & {"tensorflow", "keras", "oneflow", "torch"}

@@ -1,5 +1,6 @@
 """Complete runs as users start them, in their processes; what the loop does in them is in tests/trainer/test_loop.py."""
 
+import importlib.util
 import json
 import os
 import re
@@ -23,24 +24,23 @@ from tests.trainer.small_runs import (
     kill_groups,
     losses,
     on_engines,
+    on_engines_with,
     start,
     train_here,
     training_log,
     wait_for,
 )
 from trainer.checkpoint import find_checkpoints, read_header
-from trainer.cli import STOPPED
 
 LOSSES = json.loads((GOLDEN / "losses_tiny.json").read_bytes())
-OPTIMIZERS = {"jax": "lamb", "oneflow": "adam", "torch": "adam"}
-with_hosts = on_engines("tensorflow", "jax", "torch")
+with_hosts = on_engines("tensorflow", "torch")
 
 
-@on_engines(*OPTIMIZERS)
-def test_the_losses_are_tensorflows(engine: str, workdir: Path, tmp_path: Path) -> None:
+@on_engines_with("optimizer", {"torch": ["adam", "lamb"], "oneflow": ["adam"]})
+def test_the_losses_are_tensorflows(engine: str, optimizer: str, workdir: Path, tmp_path: Path) -> None:
     """Of the same weights and records, as tests/golden/make_loss_golden.py has trained on them."""
-    golden = LOSSES[OPTIMIZERS[engine]]
-    options = f"--no-dropout --steps {len(golden['losses'])} --optimizer {OPTIMIZERS[engine]} --lr {golden['lr']}"
+    golden = LOSSES[optimizer]
+    options = f"--no-dropout --steps {len(golden['losses'])} --optimizer {optimizer} --lr {golden['lr']}"
     found = losses(train_here(workdir, tmp_path, "--engine", engine, *options.split()))
     assert len(found) == 20
     np.testing.assert_allclose(found, golden["losses"], rtol=0, atol=1e-4 if engine == "oneflow" else 1e-5)
@@ -74,16 +74,16 @@ def test_two_processes_are_as_one(engine: str, workdir: Path, one_layer: list[st
     assert evaluations[1] == pytest.approx(evaluations[0], abs=1e-5)
 
 
-@pytest.mark.jax
+@pytest.mark.torch
+@pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed")
 def test_two_processes_resume_what_two_processes_of_another_engine_have_saved(
     workdir: Path, one_layer: list[str], tmp_path: Path
 ) -> None:
-    """PyTorch's go on as JAX's, and these as PyTorch's; both shard the moments over the processes, each in its own way."""
-    pytest.importorskip("torch")
+    """PyTorch's, each with its shard of the moments, go on as TensorFlow's, which have all of them, and these as PyTorch's."""
     options = ["--no-dropout", "--lr", "0.003", *one_layer, "--batch-size", "8", "--save-every", "4"]
-    one = train_here(workdir, tmp_path / "one", "--engine", "jax", *options, "--batch-size", "16")
+    one = train_here(workdir, tmp_path / "one", "--engine", "torch", *options, "--batch-size", "16")
     two = tmp_path / "two"
-    for engine, kept, resumed in (("torch", 1, ""), ("jax", 2, "4"), ("torch", 3, "8")):
+    for engine, kept, resumed in (("torch", 1, ""), ("tensorflow", 2, "4"), ("torch", 3, "8")):
         printed = finish(*start_two(workdir, two, *options, "--engine", engine))
         assert re.findall(r"resuming after step (\d+)", printed) == [*resumed]
         for path in find_checkpoints(two)[kept:]:
@@ -103,9 +103,9 @@ def test_the_death_of_a_process_is_a_line_in_the_other(
     assert "trainer: error: process 0 of 2: another one is gone" in finish(runs[0], status=1).splitlines()[-1]
 
 
-@on_engines("jax", "torch")
-def test_a_process_that_waits_for_the_others_heeds_ctrl_c(engine: str, workdir: Path, tmp_path: Path) -> None:
-    run = start(command(workdir, tmp_path, "--engine", engine, "--hosts", "127.0.0.1:1,127.0.0.1:2", "--host-rank", "1"))
+@pytest.mark.torch
+def test_a_process_that_waits_for_the_others_heeds_ctrl_c(workdir: Path, tmp_path: Path) -> None:
+    run = start(command(workdir, tmp_path, "--engine", "torch", "--hosts", "127.0.0.1:1,127.0.0.1:2", "--host-rank", "1"))
     assert run.stdout is not None
     while "process 1 of 2: waiting for the others" not in run.stdout.readline():
         assert run.poll() is None
@@ -113,48 +113,37 @@ def test_a_process_that_waits_for_the_others_heeds_ctrl_c(engine: str, workdir: 
     finish(run, status=130)
 
 
-SIGNALLED = """
-import os, runpy, sys
+KILLED = """
+import os, runpy, signal, sys
 from trainer.engines import Engine
 
-number, at = map(int, sys.argv[1:3])
-del sys.argv[1:3]
+at = int(sys.argv.pop(1))
 train = Engine.train
 
-def signal_and_train(engine, *batch, step, **settings):
+def train_or_die(engine, *batch, step, **settings):
     if step == at:
-        os.kill(os.getpid(), number)
+        os.kill(os.getpid(), signal.SIGKILL)
     return train(engine, *batch, step=step, **settings)
 
-Engine.train = signal_and_train
+Engine.train = train_or_die
 runpy.run_module("trainer", run_name="__main__")
 """
-"""A run that gets a signal as it starts a step."""
+"""A run that is killed as it starts a step."""
 
 
-@on_engines("tensorflow", "jax", "torch")
+@on_engines("tensorflow", "torch")
 def test_a_run_that_is_killed_ends_with_the_same_bytes(
     engine: str, workdir: Path, one_layer: list[str], tmp_path: Path
 ) -> None:
-    """With dropout, LAMB, fp16, accumulation and packed rows; on JAX, which has a handler of SIGTERM itself, stopped before.
-
-    On PyTorch with the processes of two devices.
-    """
+    """With dropout, LAMB, fp16, accumulation and packed rows; on PyTorch with the processes of two devices."""
     hard = ["--accumulate", "2", "--amp", "fp16", "--optimizer", "lamb", "--save-every", "4", "--steps", "16", "--pack"]
     size = ["--batch-size", "4", "--devices", "2"] if engine == "torch" else ["--batch-size", "8"]
     options = ["--engine", engine, *size, *hard, *one_layer]
     uninterrupted, killed = tmp_path / "uninterrupted", tmp_path / "killed"
 
-    def run_until(step: int, number: signal.Signals, status: int) -> str:
-        signalled = [sys.executable, "-c", SIGNALLED, str(int(number)), str(step)]
-        return finish(start([*signalled, *arguments_of(workdir, killed, *options)]), status=status)
-
     train_here(workdir, uninterrupted, *options)
-    if engine == "jax":
-        printed = run_until(6, signal.SIGTERM, STOPPED)
-        assert len(training_log(killed)) == read_header(find_checkpoints(killed)[-1])["step"] == 7  # which had the flag
-        assert printed.splitlines()[-1].startswith("stopped after step 7 of 16; the same command resumes")
-    run_until(11, signal.SIGKILL, -signal.SIGKILL)
+    killed_at_step = [sys.executable, "-c", KILLED, "11"]
+    finish(start([*killed_at_step, *arguments_of(workdir, killed, *options)]), status=-signal.SIGKILL)
     assert len(training_log(killed)) == 10
     assert read_header(find_checkpoints(killed)[-1])["step"] == 8
     train_here(workdir, killed, *options)

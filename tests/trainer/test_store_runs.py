@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import threading
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,8 @@ def test_a_run_in_a_store_is_that_of_the_disk(store: Store, data: Path, tmp_path
     for name in ("bert_config.json", "vocab.txt"):
         assert (out / name).read_bytes() == (on_disk / name).read_bytes()
     assert {path.name for path in out.iterdir()} == {path.name for path in on_disk.iterdir() if path.name != ".lock"}
-    assert len(list((out / "tensorboard").iterdir())) == 3  # one of each start
+    if find_spec("tensorboard"):
+        assert len(list((out / "tensorboard").iterdir())) == 3  # one of each start
     for folder in (options.data[0], data):  # it is finished, wherever the same records are
         before = len(store.asked)
         assert run(replace(options, data=(folder,)))

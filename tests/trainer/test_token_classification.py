@@ -14,7 +14,7 @@ from bertprep.records import Records
 from tests.golden import GOLDEN
 from tests.trainer.numpy_engine import plan, read_entries
 from tests.trainer.small_runs import MODEL, SEQ, VOCABULARY, build, on_each_engine
-from trainer.batches import GlobalBatch, TrainingBatches, features
+from trainer.batches import features
 from trainer.checkpoint import BEST
 from trainer.cli import main
 from trainer.export import export_model
@@ -119,15 +119,3 @@ def test_the_exported_model_is_that_of_transformers(data: Path, tmp_path: Path) 
     np.testing.assert_allclose(logits, expected.logits.numpy(), rtol=0, atol=1e-5)
     assert task.metrics(engine.evaluate(batch))["loss"] == pytest.approx(float(expected.loss), abs=1e-5)
     assert read_weights(tmp_path / "hf", MODEL, task)[1] == ""  # and it comes back with its head
-
-
-def test_trimmed_batches_have_all_words(data: Path) -> None:
-    with Records([data]) as records:
-        plain, trimmed = (TrainingBatches(records, GlobalBatch(8), seed=1, trims=trims) for trims in (False, True))
-        batches = [trimmed.read(step).arrays for step in range(12)]
-        assert sum(plain.read(step).arrays["label_weights"].sum() for step in range(12)) == sum(
-            batch["label_weights"].sum() for batch in batches
-        )
-    for batch in batches:
-        assert batch["label_ids"].shape == batch["label_weights"].shape == batch["input_ids"].shape
-    assert min(batch["input_ids"].shape[1] for batch in batches) < SEQ

@@ -9,7 +9,6 @@ import json
 import random
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,7 +29,6 @@ from bertprep.work.recognize import TOKEN_INDEX_MAGIC
 from tests.records.columns import column_examples, write_any, write_parquet
 from tests.records.handmade import Variant, file_of, random_record
 from tests.trainer.test_data import opened
-from trainer.log import EventFile
 
 NVIDIA = "lower_case_1_seq_len_128_max_pred_20_masked_lm_prob_0.15_random_seed_12345_dupe_factor_5_shard_256_test_split_10"
 CORPUS = f"tfrecord/{NVIDIA}/wikicorpus_en"
@@ -57,8 +55,6 @@ LAYOUTS = (
     Layout("ours in a workspace", "tfrecord/S/c/training/c_training_00000.tfrecord tfrecord/S/c/test/c_test_00000.tfrecord",
            "tfrecord/S/c/training/c_training_00000.tfrecord", "tfrecord/S/c/test/c_test_00000.tfrecord",
            note="using the records in"),
-    Layout("ours of 0.1.0", "training/part-00000 training/part-00001 test/part-00000 MANIFEST.json",
-           "training/part-00000 training/part-00001", "test/part-00000"),
     Layout("--output, a format", "tfrecord/c_training_00000.tfrecord ofrecord/part-0", "ofrecord/part-0", named="ofrecord"),
     Layout("--output, the only format", "ofrecord/part-0 ofrecord/part-1 ofrecord/part-10 ofrecord/part-2 MANIFEST.json",
            "ofrecord/part-0 ofrecord/part-1 ofrecord/part-2 ofrecord/part-10"),
@@ -128,10 +124,6 @@ def lay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None
                     write_any(column_examples(PretrainingExamples, 1, seq=8, pred=2, seed=rng.randrange(99)), path)
             elif path.name == "VOCAB.txt":
                 path.with_name("vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
-            elif ".tfevents." in path.name:
-                with closing(EventFile(path.parent, first_step=0)) as events:
-                    events.write(1, {"loss": 7.25})
-                events.path.rename(path)
             elif any(part.isupper() for part in path.name.split(".")):
                 path.write_text("nothing of note\n")
             elif path.name.startswith(("part", "wiki_0")) and path.suffix != ".gz":
@@ -144,7 +136,7 @@ def lay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None
             before = names.partition("MANIFEST.json")[0].split()  # it lists the files that are named before it
             files = sorted(path for path in manifest.parent.rglob("*") if str(path) in before)
             entries = {str(p.relative_to(manifest.parent)): entry_of(p) for p in files}
-            content = {"schema": 1, "kind": "masked-LM records", "made_with": {"seq": 8, "pred": 2, "dupe": 1}, "versions": {}}
+            content = {"format": 1, "kind": "masked-LM records", "made_with": {"seq": 8, "pred": 2, "dupe": 1}, "versions": {}}
             manifest.with_name("manifest.json").write_text(json.dumps({**content, "files": entries}))
 
     return make

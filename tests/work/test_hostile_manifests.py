@@ -13,7 +13,7 @@ from bertprep.cli import main
 from bertprep.config import ShardSettings
 from bertprep.errors import BertprepError
 from bertprep.work.layout import MANIFEST
-from bertprep.work.manifest import KINDS, MAPPED_TEXT, Manifest, check_manifest, read_manifest
+from bertprep.work.manifest import KINDS, MAPPED_TEXT, Manifest, manifest_of, read_manifest
 from tests.golden import GOLDEN
 from tests.hostile import BAD_NAMES, HALF_A_PAIR, contents, refused
 from trainer.cli import main as trainer_main
@@ -90,7 +90,6 @@ WRONG_VALUES = [
     *((("versions",), value) for value in (None, [], {"bertprep": 1})),
     *((("counts",), value) for value in (None, [], {"dropped": -1})),
     *((("kind",), value) for value in (None, 7, [], "weights", HALF_A_PAIR)),
-    *((("schema",), value) for value in (None, "1", 0, 1.0, True, -1)),
 ]  # fmt: skip
 
 
@@ -114,12 +113,9 @@ def test_a_value_of_another_type_and_a_name_that_leads_elsewhere_are_one_line(re
     (records / MANIFEST).write_bytes(valid)
     change(records, lambda content: list(content["files"].values())[-1].pop("examples"))
     assert ".examples is missing" in unreadable(records)
-    (records / MANIFEST).write_bytes(valid)
-    change(records, set_at("schema", to=99))
-    assert "schema 99, expected 1: a newer bertprep wrote it" in unreadable(records)
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b'{"schema":"\\u001b[2J\\nbertprep: error: all is well\\u202e"}'])
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"format":1,"kind":"\\u001b[2J\\nbertprep: error: all is well\\u202e"}'])
 def test_a_file_that_is_no_manifest_is_one_line(content: bytes, records: Path) -> None:
     """What else is no JSON, or no file, tests/test_untrusted.py has."""
     (records / MANIFEST).write_bytes(content)
@@ -200,9 +196,9 @@ def test_a_folder_that_is_a_link_is_written_to_and_linked_files_are_read(records
 
 
 @pytest.mark.parametrize("path", sorted((GOLDEN / "manifests").glob("*.json")), ids=lambda path: path.stem)
-def test_manifests_of_earlier_versions_are_read_and_unknown_keys_kept(path: Path, tmp_path: Path) -> None:
+def test_manifests_of_format_1_are_read_and_unknown_keys_kept(path: Path, tmp_path: Path) -> None:
     content = json.loads(path.read_bytes())
-    assert check_manifest(content) is content
+    assert manifest_of(content).as_json() == content
     newer = {**content, "made_with": {**content["made_with"], "later": {"a": [1]}}, "later": 1}
     for entry in newer["files"].values():
         entry["later"] = HALF_A_PAIR
@@ -232,7 +228,7 @@ def test_a_task_s_manifest_has_what_its_task_needs(manifest: str, name: str, val
     else:
         content["made_with"][name] = value
     with pytest.raises(ValueError, match="made_with") as caught:
-        check_manifest(content)
+        manifest_of(content)
     assert expected in str(caught.value)
 
 

@@ -180,10 +180,9 @@ def test_a_marker_of_other_settings_is_never_taken(folder: Path) -> None:
     [
         b"",
         b"[]",
-        b'{"schema": 99, "kind": "text shards", "made_with": {}, "versions": {}}',
         NESTED,
-        b'{"versions": {"a": 3}}',
-        b'{"schema": 1, "kind": "masked-LM records", "made_with": {"seq": 128}, "versions": {}, "command": "rm"}',
+        b'{"format": 1, "versions": {"a": 3}}',
+        b'{"format": 1, "kind": "masked-LM records", "made_with": {"seq": 128}, "versions": {}, "command": "rm"}',
     ],
 )
 def test_damaged_settings_are_one_line(content: bytes, folder: Path) -> None:

@@ -47,7 +47,7 @@ class StepResult:
 
 
 class Processor(NamedTuple):
-    """A GPU or TPU with its compute capability, or a CPU."""
+    """A GPU with its compute capability, or a CPU."""
 
     name: str = "CPU"
     capability: tuple[int, int] | None = None  # None if the driver does not report it
@@ -60,7 +60,6 @@ class Execution(NamedTuple):
     precision: str  # one of PRECISIONS
     xla: bool = False
     why: str = ""
-    has_fused_attention: bool = False
 
     def describe(self) -> str:
         text = {"off": "float32", "fp16": "fp16 with loss scaling", "bf16": "bf16"}[self.precision]
@@ -68,8 +67,6 @@ class Execution(NamedTuple):
             text += f" ({self.why})"
         if self.xla:
             text += ", XLA"
-        if self.has_fused_attention and self.precision != "off":
-            text += ", fused attention where it has no dropout"
         return text
 
 
@@ -230,7 +227,7 @@ def to_numpy(tensor: Any) -> NDArray[Any]:
 
 
 def exit_without_waiting(status: int = BertprepError.exit_status) -> None:
-    """Make this process exit at its end without waiting; JAX would wait for other processes, and then abort."""
+    """Make this process exit at its end without waiting for processes that are gone, as frameworks would."""
     atexit.register(os._exit, status)
     atexit.register(sys.stdout.flush)  # registered last, so it runs first
 

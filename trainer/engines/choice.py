@@ -5,15 +5,12 @@ Only `open_engine` loads a framework, so wrong options are reported at once.
 
 from __future__ import annotations
 
-import gc
 import importlib
+import importlib.metadata
 import importlib.util
 import os
-import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,11 +26,10 @@ def choose_execution(settings: EngineSettings, processors: Sequence[Processor]) 
     """Return precision and XLA as requested, or the fastest that all processors support.
 
     The defaults are XLA on GPUs with TensorFlow, bf16 on GPUs since Ampere, fp16 since Volta, and float32 on CPUs and OneFlow.
-    JAX always uses XLA.
     """
     worst = min(processors, key=lambda each: each.capability or (0, 0))
     is_oneflow = settings.engine == "oneflow"
-    xla = settings.engine == "jax" or settings.xla == "on"
+    xla = settings.xla == "on"
     if settings.xla == AUTO and settings.engine == "tensorflow":
         xla = worst.is_gpu
     if settings.amp != AUTO:
@@ -62,7 +58,6 @@ _ACCEPTED: dict[str, dict[str, tuple[tuple[Any, ...], str]]] = {  # the values o
         "stages": _ONLY_ONEFLOW,
         "checkpoint_activations": ((False,), "TensorFlow's engine keeps all activations"),
     },
-    "jax": {"stages": _ONLY_ONEFLOW, "xla": ((AUTO, "on"), "JAX compiles every step with XLA")},
     "oneflow": {
         "xla": ((AUTO, "off"), "OneFlow compiles no step with XLA"),
         "deterministic": (("on",), "OneFlow does not have this option"),
@@ -74,21 +69,16 @@ _ACCEPTED: dict[str, dict[str, tuple[tuple[Any, ...], str]]] = {  # the values o
         "xla": ((AUTO, "off"), "PyTorch compiles no step with XLA"),
     },
 }
-PACKED = ("jax", "torch", "tensorflow")
-"""The engines that support packed rows and batches of several widths; the first one installed is preferred."""
+PACKED = ("torch", "tensorflow")
+"""The engines that support packed rows; the first one installed is preferred."""
 
 
-def check_engine(settings: EngineSettings, *, packed: bool = False, trimmed: bool = False) -> None:
-    """Raise `UsageError` if the framework is missing, or does not support an option, packed rows or trimmed batches."""
+def check_engine(settings: EngineSettings, *, packed: bool = False) -> None:
+    """Raise `UsageError` if the framework is missing, or does not support an option or packed rows."""
     if packed and settings.engine not in PACKED:
         raise UsageError(
             f"--engine {settings.engine}: does not support packed rows; use --engine {' or '.join(PACKED)}, or train without "
             "--pack, and on token shards of documents with --no-packed"
-        )
-    if trimmed and settings.engine not in PACKED:
-        raise UsageError(
-            f"--trim: --engine {settings.engine} has a static graph, which needs one width; leave it out, or use --engine "
-            f"{' or '.join(PACKED)}"
         )
     for name, (accepted, why) in _ACCEPTED.get(settings.engine, {}).items():
         if getattr(settings, name) not in accepted:
@@ -113,12 +103,18 @@ def choose_engine(settings: EngineSettings, *, packed: bool = False) -> tuple[En
         return replace(settings, engine=installed[0]), "the only one installed"
     if packed and (takes_packed := [name for name in PACKED if name in installed]):
         return replace(settings, engine=takes_packed[0]), "it supports packed rows"
-    has_plugin = any(importlib.util.find_spec(name) for name in ("jax_plugins", "libtpu"))  # JAX is preferred on GPUs and TPUs
-    takes_jax = "jax" in installed and has_plugin and may_have_accelerator()
-    name = "jax" if takes_jax else installed[0]
-    others = " or ".join(other for other in installed if other != name)
-    found = "a GPU or TPU" if takes_jax else "no GPU or TPU"
-    return replace(settings, engine=name), f"there is {found} that JAX could use; --engine {others} is installed too"
+    has_gpu = "torch" in installed and _may_have_gpu_of_torch()
+    name = "torch" if has_gpu else installed[0]
+    why = f"--engine {' or '.join(other for other in installed if other != name)} is installed too"
+    if "torch" in installed:
+        why = f"there is {'a' if has_gpu else 'no'} GPU that PyTorch could use; {why}"
+    return replace(settings, engine=name), why
+
+
+def _may_have_gpu_of_torch() -> bool:
+    """Return whether this machine may have a GPU that the installed PyTorch can use; its builds for CPUs are named +cpu."""
+    is_for_cpus = importlib.metadata.version("torch").endswith("+cpu")
+    return sys.platform == "linux" and may_have_accelerator() and not is_for_cpus
 
 
 def _with_hosts_of(tf_config: str, settings: EngineSettings) -> EngineSettings:
@@ -139,7 +135,7 @@ def may_have_accelerator() -> bool:
     """Return False if there is certainly no accelerator, since no driver has a device file, or all GPUs are hidden."""
     if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
         return False
-    drivers = ("nvidia[0-9]*", "nvidiactl", "dxg", "kfd", "accel[0-9]*", "vfio/[0-9]*")
+    drivers = ("nvidia[0-9]*", "nvidiactl", "dxg", "kfd")
     return sys.platform != "linux" or any(any(Path("/dev").glob(driver)) for driver in drivers)
 
 
@@ -164,54 +160,12 @@ def is_first_process(settings: EngineSettings) -> bool:
 def open_engine(settings: EngineSettings) -> Engine:
     """Return the engine that the settings name, on this machine's devices. Loading its framework takes seconds."""
     try:
-        with _stderr_held_back(), _lean_import(settings.engine):
-            module = importlib.import_module(f"trainer.engines.{settings.engine}")
+        module = importlib.import_module(f"trainer.engines.{settings.engine}")
     except ImportError as error:
         what = f"{error.name} is not installed here" if isinstance(error, ModuleNotFoundError) else str(error)
         raise _not_installed(settings.engine, what) from error
     engine: Engine = module.open_engine(settings)
     return engine
-
-
-@contextmanager
-def _stderr_held_back() -> Iterator[None]:
-    """Show the standard error of a block only if the block fails, since no setting silences the frameworks' compiled code.
-
-    A shell prints it, so that it is not lost if a framework kills the process, as on an old processor.
-    """
-    sys.stderr.flush()
-    with os.fdopen(os.dup(2), "wb") as standard_error, tempfile.TemporaryFile() as held:
-        show_unless_loaded = ["sh", "-c", "read loaded || cat </dev/fd/1 >&2"]
-        with subprocess.Popen(show_unless_loaded, stdin=subprocess.PIPE, stdout=held, stderr=standard_error) as shell:
-            os.dup2(held.fileno(), 2)
-            try:
-                yield
-                shell.communicate(b"\n")
-            finally:
-                sys.stderr.flush()
-                os.dup2(standard_error.fileno(), 2)
-
-
-_OPTIONAL = ("keras", "scipy", "h5py", "matplotlib", "pandas", "IPython")
-"""Packages that a framework loads if they are installed, but does not need here: a fifth of the time to load TensorFlow."""
-
-
-@contextmanager
-def _lean_import(engine: str) -> Iterator[None]:
-    """Load a framework without optional packages, and hide its objects from the garbage collector."""
-    optional = (*_OPTIONAL, "jax") if engine == "tensorflow" else _OPTIONAL
-    hidden = [name for name in optional if name not in sys.modules]
-    was_enabled = gc.isenabled()
-    gc.disable()
-    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # importing a module that is None raises ImportError
-    try:
-        yield
-    finally:
-        for name in hidden:
-            del sys.modules[name]
-        gc.freeze()  # otherwise the collector spends a second at exit on thousands of modules
-        if was_enabled:
-            gc.enable()
 
 
 def _not_installed(engine: str, what: str) -> UsageError:

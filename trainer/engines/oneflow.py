@@ -48,7 +48,6 @@ class Ops(Operations):
     reshape = staticmethod(flow.reshape)
     permute = staticmethod(flow.permute)
     sqrt = staticmethod(flow.sqrt)
-    sign = staticmethod(flow.sign)
     tanh = staticmethod(flow.tanh)
     gelu = staticmethod(flow._C.gelu)
     sum = staticmethod(flow.sum)

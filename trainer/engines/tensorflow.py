@@ -13,17 +13,14 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
-# TensorFlow reads these while it is loaded. Its warnings are for its developers. Nothing here uses Keras. Requesting Keras 2,
-# which is seldom installed, keeps Keras from being loaded with all that it imports: 4 CPU seconds instead of 13 where pandas
-# and matplotlib are installed.
+# TensorFlow reads this while it is loaded. Its warnings are for its developers.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
 import tensorflow as tf
 
@@ -39,43 +36,8 @@ from trainer.tasks.task import Task
 _function = partial(tf.function, autograph=False)  # no Python branch here depends on a tensor
 
 
-@tf.custom_gradient  # type: ignore[untyped-decorator]
-def _gelu(x: Array) -> tuple[Array, Callable[[Array], Array]]:
-    probability = 0.5 * tf.math.erf(x * math.sqrt(0.5)) + 0.5
-
-    def gradient(upstream: Array) -> Array:
-        density = tf.exp(x * (x * -0.5)) * (1 / math.sqrt(2 * math.pi))
-        return upstream * (probability + x * density)
-
-    return x * probability, gradient
-
-
-@tf.custom_gradient  # type: ignore[untyped-decorator]
-def _layer_norm(x: Array, gamma: Array, beta: Array) -> tuple[Array, Callable[[Array], tuple[Array, Array, Array]]]:
-    def mean(x: Array) -> Array:
-        return tf.reduce_mean(x, axis=-1, keepdims=True)
-
-    def sum_of_rows(x: Array) -> Array:
-        return tf.raw_ops.BiasAddGrad(out_backprop=x)
-
-    centred = x - mean(x)
-    scale = tf.math.rsqrt(mean(tf.square(centred)) + LAYER_NORM_EPSILON)
-    normal = centred * scale
-
-    def gradient(upstream: Array) -> tuple[Array, Array, Array]:
-        towards = upstream * gamma
-        common = mean(towards) + normal * mean(towards * normal)
-        return (towards - common) * scale, sum_of_rows(upstream * normal), sum_of_rows(upstream)
-
-    return tf.nn.bias_add(normal * gamma, beta), gradient
-
-
 class Ops(Operations):
-    """TensorFlow's operations.
-
-    Four have hand-written gradients with few passes over memory. TensorFlow's own are slower, or are refused in
-    deterministic mode.
-    """
+    """TensorFlow's operations. Their gradients have the same bits each time where `--deterministic on` asks for that."""
 
     cast = staticmethod(tf.cast)
     reshape = staticmethod(tf.reshape)
@@ -85,14 +47,14 @@ class Ops(Operations):
     is_finite = staticmethod(tf.math.is_finite)
     is_not_zero = staticmethod(lambda x: x != 0)
     sqrt = staticmethod(tf.sqrt)
-    sign = staticmethod(tf.sign)
     expm1 = staticmethod(tf.math.expm1)
     tanh = staticmethod(tf.tanh)
-    gelu = staticmethod(_gelu)
+    gelu = staticmethod(lambda x: x * (0.5 * tf.math.erf(x * math.sqrt(0.5)) + 0.5))
     softmax = staticmethod(tf.nn.softmax)
     sum = staticmethod(tf.reduce_sum)
     stack = staticmethod(tf.stack)
     square_sum = staticmethod(lambda x: 2 * tf.nn.l2_loss(x))
+    look_up = staticmethod(tf.gather)
     argmax = staticmethod(partial(tf.argmax, axis=-1, output_type=tf.int32))
     add_bias = staticmethod(tf.nn.bias_add)  # adds, and sums its gradient, in half the time of a plain addition
 
@@ -103,26 +65,20 @@ class Ops(Operations):
     def product(self, left: Array, right: Array) -> Array:
         return self.float32(tf.matmul(left, right, transpose_b=True))
 
-    def look_up(self, table: Array, ids: Array) -> Array:
-        """Look up rows of a table, with a dense table as gradient instead of a list of rows."""
-        size = table.shape[0]
-
-        @tf.custom_gradient  # type: ignore[untyped-decorator]
-        def gather(table: Array) -> tuple[Array, Callable[[Array], Array]]:
-            return tf.gather(table, ids), lambda upstream: tf.math.unsorted_segment_sum(upstream, ids, size)
-
-        return gather(table)
-
     def look_up_small(self, table: Array, ids: Array) -> Array:
         return tf.matmul(tf.one_hot(ids, table.shape[0]), table)
 
     def gather_positions(self, x: Array, positions: Array) -> Array:
-        sequences = positions.shape[0]
-        first = tf.range(sequences) * (x.shape[0] // sequences)
-        return self.look_up(x, tf.reshape(positions + first[:, None], (-1,)))
+        hidden = x.shape[-1]
+        by_sequence = tf.reshape(x, (positions.shape[0], -1, hidden))
+        return tf.reshape(tf.gather(by_sequence, positions, batch_dims=1), (-1, hidden))
 
     def layer_norm(self, x: Array, gamma: Array, beta: Array) -> Array:
-        return tf.cast(_layer_norm(self.float32(x), gamma, beta), x.dtype)
+        exact = self.float32(x)
+        centred = exact - tf.reduce_mean(exact, axis=-1, keepdims=True)
+        variance = tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True)
+        normal = centred * tf.math.rsqrt(variance + LAYER_NORM_EPSILON)
+        return tf.cast(self.add_bias(normal * gamma, beta), x.dtype)
 
     def dropout(self, x: Array, dropout_rate: float, key: Array, number: int) -> Array:
         """Draw and multiply in float32, since bfloat16 cannot represent 0.1 or 1.1111."""
@@ -130,22 +86,12 @@ class Ops(Operations):
         return tf.cast(self.float32(x) * (self.float32(kept) * (1 / (1 - dropout_rate))), x.dtype)
 
     def cross_entropy(self, labels: Array, logits: Array) -> Array:
-        """Return the loss of each row. 640 x 30,522 logits take 0.21 CPU seconds with gradient; tf.nn.log_softmax, 0.34."""
+        """Multiply by 0 and 1 to find the label's logit, since the deterministic gradient of a gather takes twice the time.
 
-        @tf.custom_gradient  # type: ignore[untyped-decorator]
-        def of_logits(logits: Array) -> tuple[Array, Callable[[Array], Array]]:
-            highest = tf.reduce_max(logits, axis=-1, keepdims=True)
-            exponentials = tf.exp(logits - highest)
-            total = tf.reduce_sum(exponentials, axis=-1, keepdims=True)
-            of_label = tf.gather(logits, labels[:, None], batch_dims=1)
-
-            def gradient(upstream: Array) -> Array:
-                upstream = upstream[:, None]
-                return exponentials * (upstream / total) - tf.one_hot(labels, logits.shape[-1]) * upstream
-
-            return tf.squeeze(tf.math.log(total) + highest - of_label, -1), gradient
-
-        return of_logits(logits)
+        `tf.nn.sparse_softmax_cross_entropy_with_logits` gathers too where `--deterministic on` refuses its kernel.
+        """
+        of_label = tf.reduce_sum(logits * tf.one_hot(labels, logits.shape[-1]), axis=-1)
+        return tf.reduce_logsumexp(logits, axis=-1) - of_label
 
 
 class TensorFlowEngine(Engine):
@@ -259,7 +205,8 @@ class TensorFlowEngine(Engine):
         with tf.GradientTape() as tape:
             tape.watch(weights)
             loss, sums = self._step.micro_batch(weights, part, weight_sums, scale)
-        return tape.gradient(loss, weights), sums
+        gradients = tape.gradient(loss, weights)  # that of a table which is looked up is a list of rows
+        return {name: tf.convert_to_tensor(gradient) for name, gradient in gradients.items()}, sums
 
     def _update(self, variables: Mapping[str, Any], gradients: Arrays, learning_rate: Array, scale: Any) -> Array:
         norm = self._step.norm({name: gradients[name] for name in self.variables}, scale)

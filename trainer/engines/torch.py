@@ -4,18 +4,17 @@
     all devices    sum gradients, losses and correct predictions; each keeps its shard of the gradients
     each device    clips by the norm of the sum, and updates its shard of moments and variables; all gather the variables
 
-Variables are complete on every device; moments are sharded (ZeRO-1). Adam is PyTorch's fused kernel, which is tested against
-the same traces as the other engines; the other optimizers are composed of operations. Dropout masks depend on their key and
-index only, so a resumed run has the same masks.
+Variables are complete on every device; moments are sharded (ZeRO-1). Adam updates all variables at once by PyTorch's foreach
+operations, as `torch.optim` does, whose classes always correct the bias. Dropout masks depend on their key and index only, so a
+resumed run has the same masks.
 """
 
 from __future__ import annotations
 
-import ctypes
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -32,13 +31,11 @@ from trainer.engines.torch_operations import Ops, ShardedOps
 from trainer.engines.torch_processes import Workers, World, connect
 from trainer.model import Array, Arrays
 from trainer.model_config import ModelConfig
-from trainer.optimizers import is_decayed, slots
+from trainer.optimizers import Update, is_decayed, slots
 from trainer.settings import EngineSettings, OptimizerSettings
 from trainer.step import Step
 from trainer.tasks.task import Task
 
-_MANY_UPDATES = 1e9
-"""A number of updates for which 1 - beta ** updates is 1: it turns off bias correction, which the fused Adam always has."""
 _OF_MICRO_BATCH = ("dropout_key", "stop")
 """The features of a batch that have one row per micro-batch."""
 
@@ -129,10 +126,8 @@ class Replica:
             torch.cuda.set_device(self._device)
             torch.use_deterministic_algorithms(settings.deterministic == "on")
             torch.utils.deterministic.fill_uninitialized_memory = False
-        else:
-            _keep_freed_memory()
-            if settings.devices is not None:
-                torch.set_num_threads(max(1, torch.get_num_threads() // settings.devices))
+        elif settings.devices is not None:
+            torch.set_num_threads(max(1, torch.get_num_threads() // settings.devices))
 
     def prepare(
         self,
@@ -181,41 +176,14 @@ class Replica:
             norm = self._world.sum(norm * norm).sqrt()
         step, factor = self._update_step, self._step.factor(norm, scale)
         if self._optimizer.name == "adam":
-            self._adam(gradients, factor, learning_rate)
-            gradients = {}  # the fused kernel has updated everything but the counters
+            if self._precision != "fp16" or torch.isfinite(factor):  # an overflow of fp16 skips the update
+                adam(Update(step.ops, self._optimizer, self._state, factor, learning_rate), self._state, gradients)
+            gradients = {}  # what is left to change are the counters
         for name, value in step.changes(self._state, gradients, factor, learning_rate):
             self._state[name].copy_(value)
         if self._world.size > 1:
             self._gather_variables()
         return norm
-
-    def _adam(self, gradients: Arrays, factor: Array, learning_rate: float) -> None:
-        settings, state = self._optimizer, self._state
-        updates = state["updates"] + 1 if settings.bias_correction else torch.full_like(state["updates"], _MANY_UPDATES)
-        is_skipped = factor == 0
-        if self._precision == "fp16":
-            is_skipped = is_skipped | ~torch.isfinite(factor)
-        for decays in (True, False):
-            names = [name for name in gradients if is_decayed(name) == decays]
-            first_moments = [state[slots(settings, name)[0]] for name in names]
-            second_moments = [state[slots(settings, name)[1]] for name in names]
-            torch._fused_adamw_(
-                [state[name] for name in names],
-                [gradients[name] for name in names],
-                first_moments,
-                second_moments,
-                [],
-                [updates] * len(names),
-                lr=learning_rate,
-                beta1=settings.beta_1,
-                beta2=settings.second_decay,
-                weight_decay=settings.weight_decay if decays else 0.0,
-                eps=settings.epsilon,
-                amsgrad=False,
-                maximize=False,
-                grad_scale=1 / factor,
-                found_inf=is_skipped.float(),
-            )
 
     def _take_gradients(self) -> Arrays:
         """Return this device's shard of each gradient, summed over all devices, and free the gradients."""
@@ -287,6 +255,30 @@ class Replica:
         return {name: torch.from_numpy(np.ascontiguousarray(array)).to(self._device) for name, array in batch.items()}
 
 
+def adam(update: Update, state: Arrays, gradients: Arrays) -> None:
+    """Update variables and moments in place by Adam, as `trainer.optimizers` does one by one; the gradients are overwritten."""
+    settings, epsilon = update.settings, update.settings.epsilon
+    variables, work = [state[name] for name in gradients], list(gradients.values())
+    means, squares = ([state[slots(settings, name)[index]] for name in gradients] for index in (0, 1))
+    torch._foreach_mul_(work, update.factor)
+    torch._foreach_mul_(means, update.unless_empty(settings.beta_1, 1.0))
+    torch._foreach_add_(means, work, alpha=1 - settings.beta_1)
+    torch._foreach_mul_(squares, update.unless_empty(settings.beta_2, 1.0))
+    torch._foreach_addcmul_(squares, work, work, value=1 - settings.beta_2)
+    roots = torch._foreach_sqrt(squares)
+    if settings.bias_correction:
+        of_mean = update.correction(settings.beta_1)
+        torch._foreach_mul_(roots, of_mean / update.correction(settings.beta_2) ** 0.5)
+        epsilon = epsilon * of_mean
+    torch._foreach_add_(roots, epsilon)
+    torch._foreach_copy_(work, means)
+    torch._foreach_div_(work, roots)
+    decayed = [name for name in gradients if is_decayed(name)]
+    torch._foreach_add_([gradients[name] for name in decayed], [state[name] for name in decayed], alpha=settings.weight_decay)
+    torch._foreach_mul_(work, update.learning_rate)
+    torch._foreach_sub_(variables, work)
+
+
 def _join(shards: Array, shape: tuple[int, ...]) -> Array:
     return shards.reshape(-1)[: math.prod(shape)].view(shape)
 
@@ -301,14 +293,3 @@ def open_engine(settings: EngineSettings) -> TorchEngine:
 
 def _processor(number: int) -> Processor:
     return Processor(torch.cuda.get_device_name(number), torch.cuda.get_device_capability(number), is_gpu=True)
-
-
-_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
-
-
-def _keep_freed_memory() -> None:
-    """Make glibc's malloc keep freed memory: it would return large blocks to the OS, which has to clear them again."""
-    with suppress(AttributeError, OSError):
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(_M_MMAP_MAX, 0)
-        mallopt(_M_TRIM_THRESHOLD, -1)

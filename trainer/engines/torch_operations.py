@@ -1,4 +1,4 @@
-"""Implement in PyTorch the operations that the model is composed of, with oneDNN's products on CPUs."""
+"""Implement in PyTorch the operations that the model is composed of."""
 
 from __future__ import annotations
 
@@ -15,56 +15,16 @@ from trainer.model import Array, Operation, Operations
 from trainer.model_config import LAYER_NORM_EPSILON
 
 
-def _multiply(left: Array, right: Array, bias: Array | None = None) -> Array:
-    """Return the product of (n, in) and (m, in), plus bias (m,), by oneDNN: twice as fast as PyTorch's product on AMD CPUs."""
-    return torch.ops.mkldnn._linear_pointwise(left, right, bias, "none", [], "")
-
-
-_HAS_ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-
-
-class _Dense(torch.autograd.Function):  # type: ignore[misc]
-    """A float32 dense layer on a CPU, of x, a kernel (in, out) and a bias."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Array, kernel: Array, bias: Array) -> Array:
-        ctx.save_for_backward(x, kernel)
-        return _multiply(x, kernel.T, bias)
-
-    @staticmethod
-    def backward(ctx: Any, *upstream: Array) -> tuple[Array, Array, Array]:
-        (gradient,) = upstream
-        x, kernel = ctx.saved_tensors
-        return _multiply(gradient, kernel), _multiply(x.T, gradient.T), gradient.sum(0)
-
-
-class _Product(torch.autograd.Function):  # type: ignore[misc]
-    """The products of the rows of two float32 matrices on a CPU."""
-
-    @staticmethod
-    def forward(ctx: Any, left: Array, right: Array) -> Array:
-        ctx.save_for_backward(left, right)
-        return _multiply(left, right)
-
-    @staticmethod
-    def backward(ctx: Any, *upstream: Array) -> tuple[Array, Array]:
-        (gradient,) = upstream
-        left, right = ctx.saved_tensors
-        return _multiply(gradient, right.T), _multiply(gradient.T, left.T)
-
-
 class Ops(Operations):
     """PyTorch's operations."""
 
     has_fused_attention = True
-    fuses_packed_rows = True
     reshape = staticmethod(torch.reshape)
     permute = staticmethod(torch.permute)
     where = staticmethod(torch.where)
     is_finite = staticmethod(torch.isfinite)
     is_not_zero = staticmethod(lambda x: x != 0)
     sqrt = staticmethod(torch.sqrt)
-    sign = staticmethod(torch.sign)
     tanh = staticmethod(torch.tanh)
     gelu = staticmethod(functional.gelu)
     sum = staticmethod(torch.sum)
@@ -93,13 +53,9 @@ class Ops(Operations):
         return torch.expm1(torch.as_tensor(x))
 
     def dense(self, x: Array, kernel: Array, bias: Array) -> Array:
-        if _is_for_onednn(x):
-            return _Dense.apply(x, kernel, bias)
         return torch.addmm(self.compute(bias), x, self.compute(kernel))
 
     def product(self, left: Array, right: Array) -> Array:
-        if _is_for_onednn(left):
-            return _Product.apply(left, right)
         return self.float32(left @ right.mT)
 
     def look_up(self, table: Array, ids: Array) -> Array:
@@ -138,10 +94,6 @@ class ShardedOps(Ops):
 
     def sum(self, x: Array) -> Array:
         return self._world.sum(torch.sum(x))
-
-
-def _is_for_onednn(x: Array) -> bool:
-    return _HAS_ONEDNN and x.dtype == torch.float32 and x.ndim == 2 and x.device.type == "cpu"
 
 
 def _random_16_bits(x: Array, key: Array, number: int) -> Array:

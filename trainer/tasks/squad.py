@@ -71,7 +71,6 @@ class Squad(Task):
     command: ClassVar[str] = "squad"
     help: ClassVar[str] = "fine-tune a model on SQuAD's records; resumes where it stopped"
     options: ClassVar[type[RunOptions]] = SquadOptions
-    has_loss_of_padding: ClassVar[bool] = True  # the softmax includes padding, as in Google's code
     is_scored: ClassVar[bool] = True
     scoring: ClassVar[type | None] = AnswerOptions
     head_names: ClassVar[Mapping[str, str]] = {

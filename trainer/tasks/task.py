@@ -64,7 +64,6 @@ class Task(ABC):
     command: ClassVar[str]  # of the trainer, and also the task's name in manifests of records
     help: ClassVar[str]  # of the command
     options: ClassVar[type[RunOptions]]  # of the command
-    has_loss_of_padding: ClassVar[bool] = False  # if so, the loss depends on the width of the rows
     is_scored: ClassVar[bool] = False  # evaluated by a scorer on the logits of all records, not by sums
     scoring: ClassVar[type | None] = None  # the options of its scorer, which `evaluate` adds to its own
     # Hugging Face's names of the head's variables, if they do not follow from Google's
