@@ -36,7 +36,7 @@ from benchmarks.data import EXCERPT
 from bertprep.config import BY_RULES
 from bertprep.sources.dump import read_dump
 from bertprep.sources.readers import open_stream
-from bertprep.sources.wikitext import to_prose
+from bertprep.sources.wiki.wikitext import to_prose
 from bertprep.text.boundaries import SentenceSplitter
 from bertprep.text.cleaning import write_lines
 from bertprep.text.wrapping import Counts, find_paragraphs

@@ -13,7 +13,7 @@ _TITLES = {
     "de": "hrn bzw ca vgl evtl ggf inkl exkl usf sog gegr geb gest verh jh jhdt chr phil med ing dipl mag lic rer nat "
     "insb bspw zzgl abzgl engl franz dt lat griech",
     "fr": "mm mgr me vve cf ex env av apr éd éds trad coll cie sté ste",
-    "es": "sr sra srta d dª dn dña ud uds vd lic ing arq gral cnel cap avda av pza cf ej aprox",
+    "es": "sr sra srta dra d dª dn dña ud uds vd lic ing arq gral cnel cap avda av pza cf ej aprox",
     "ca": "sr sra srta dr dra av cf ex",
     "it": "sig sigg sigra dott dott.ssa avv ing arch on mons cf es ecc min",
     "pt": "sr sra srs dr dra d exmo exma eng av cf ex aprox pe",
@@ -119,7 +119,7 @@ _ALIASES = {
 _ROMAN = frozenset("II III IV VI VII VIII IX XI XII XIII XIV XV XVI XVII XVIII XIX XX XXI".split())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Abbreviations:
     """The tables of a language; those for all languages are included."""
 

@@ -12,12 +12,13 @@ the others, one by one. Both need a time that is linear in the length of the tex
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from bertprep.text.abbreviations import abbreviations_of
+from bertprep.text.abbreviations import Abbreviations, abbreviations_of
 from bertprep.text.long_sentences import HEAVY, MAX_CHARACTERS, MAX_WORDS, SHORT, SHORT_WITHOUT_HEAVY, divide
 from bertprep.text.scripts import (
     CLOSING,
@@ -37,18 +38,20 @@ _READ = 5
 """The number of last letters by which NumPy knows a word."""
 _SPACED_MARKS = set_of(SPACED_STOPS)
 _OPENING_MARKS = set_of(OPENING)
+_CLOSING_APART = re.sub("[_*\u2018\u201c\u00ab\u2039]", "", CLOSING)
+"""Without marks that rather open what follows."""
 _CLOSES = f"[{CLOSING.replace('_*', '')}]|[_*](?![\\w.])"
 _MARKS = f"(?:{_CLOSES}|[{OWN_STOPS}{RARE_STOPS}]|[{SPACED_STOPS}](?!\\w)){{0,20}}"
 _STOP = re.compile(
     f"[{OWN_STOPS}{RARE_STOPS}{SPACED_STOPS}]{_MARKS}(?:\\[(?:[0-9]{{1,3}}|[a-z])\\]{_MARKS})?(?: [{OWN_STOPS}]{_MARKS})?"
-    f"(?: (?:[{CLOSING.replace('_*', '')}]{{1,4}}|[:;=]['-]?[()DPp]{{1,4}})(?=[ \n]|$))?(?: |(?=\\S))"
+    f"(?: (?:[{_CLOSING_APART}]{{1,4}}|[:;=]['-]?[()DPp]{{1,4}})(?=[ \n]|$))?(?: |(?=\\S))"
 )
 """A mark, those behind it, closing marks and smileys that a space separates from it, as in French, and the space behind all."""
 _OWN_STOP = re.compile(f"[{OWN_STOPS}{RARE_STOPS}]")
 _TAIL = re.compile("[^\\s\"'\u2018\u2019\u201a\u201c\u201d\u201e\u00ab\u00bb\u2039\u203a(\\[{\u2013\u2014\u2015_*/]+$")
 """The last word of a string, without what stands before it."""
 _NEXT = re.compile("[^\\W\\d_]+")
-_NUMBER = re.compile("[0-9]{1,3}(?:\\.[0-9]{1,3})*|[A-Za-z]|[IVXLC]{1,6}|[ivxl]{1,6}")
+_NUMBER = re.compile("(?:[0-9]{1,3}|[A-Za-z])(?:\\.[0-9]{1,3})*|[IVXLC]{1,6}|[ivxl]{1,6}")
 _CHAPTER = re.compile("[^\\W\\d_]+ ")
 _NUMERAL = re.compile("[0-9]+|[IVXLC]+|[A-Z]")
 _DOTTED = re.compile("-?[^\\W\\d_]{1,3}(?:[.-]{1,2}[^\\W\\d_]{1,3})+|[^\\W_]+-(?:[^\\W\\d_]\\.)+[^\\W\\d_]")
@@ -84,10 +87,7 @@ class SentenceSplitter:
     def __init__(self, language: str) -> None:
         self.divided = 0
         self._language = abbreviations_of(language)
-        words, titles = self._language.words, {_key_of(word) for word in self._language.titles}
-        keys = sorted({_key_of(word) for word in words})
-        self._keys = np.array(keys, np.uint64)
-        self._are_titles = np.array([key in titles for key in keys])
+        self._keys, self._are_titles = _keys_of(self._language)
 
     def split(self, paragraphs: Sequence[str], *, has_capitals: bool = True) -> list[str]:
         """Return the sentences of paragraphs, which have single spaces; an empty paragraph is one empty sentence.
@@ -130,9 +130,13 @@ class SentenceSplitter:
         has_space = codes[spaces] == ord(" ")
         first = codes[spaces + 1]
         letter = np.where(_IS_OPENING[first], codes[spaces + 2], first)
-        is_small = _between("a", letter, "z") & has_capitals
-        # no mark stands at the end of a paragraph, before a small letter, or before a letter, a digit or a dash without a space
-        never = (codes[spaces] == ord("\n")) | (is_usual & ((has_space & is_small) | _IS_INSIDE[after]))
+        is_small = _between("a", first, "z") & has_capitals
+        # no mark stands at an end of a paragraph, before a small letter, or before a letter, a digit or a dash without a space
+        never = (
+            (codes[spaces] == ord("\n"))
+            | (codes[stops - 1] == ord("\n"))
+            | (is_usual & ((has_space & is_small) | _IS_INSIDE[after]))
+        )
         before_capital = is_usual & has_space & _between("A", letter, "Z") & ~never
         sure = before_capital & (marks != ord("."))
         dots = np.flatnonzero(before_capital & (marks == ord(".")))
@@ -209,7 +213,10 @@ class SentenceSplitter:
         while first in _OPENING_MARKS and position + 1 < len(text):
             position += 1
             first = text[position]
-        if (has_capitals and first.islower()) or (first in _NO_START and not text[position + 1 : position + 2].isalpha()):
+        is_item = text[position - 1] in "([" and text[position + 1 : position + 2] in (")", "]")
+        if (has_capitals and first.islower() and not is_item) or (
+            first in _NO_START and not text[position + 1 : position + 2].isalpha()
+        ):
             return False
         if mark != "." or text[stop + 1] == ".":
             return True
@@ -233,7 +240,8 @@ class SentenceSplitter:
         next_word = following[0] if following else ""
         if small in language.numbered and (text[after : after + 1].isnumeric() or _NUMERAL.fullmatch(next_word)):
             return True
-        if next_word.lower() in language.starters:
+        is_initial = len(next_word) == 1 and text[after + 1 : after + 2] == "."
+        if next_word.lower() in language.starters and not is_initial:
             return False
         if small in language.others:
             return True
@@ -249,6 +257,14 @@ class SentenceSplitter:
 def _between(first: str, codes: npt.NDArray[Any], last: str) -> npt.NDArray[np.bool_]:
     found: npt.NDArray[np.bool_] = (codes >= ord(first)) & (codes <= ord(last))
     return found
+
+
+@lru_cache(maxsize=None)
+def _keys_of(language: Abbreviations) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
+    """Return the keys of the abbreviations of a language, in order, and which of them are those of titles."""
+    titles = {_key_of(word) for word in language.titles}
+    keys = sorted({_key_of(word) for word in language.words})
+    return np.array(keys, np.uint64), np.array([key in titles for key in keys])
 
 
 def _key_of(word: str) -> int:

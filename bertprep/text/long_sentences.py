@@ -83,13 +83,16 @@ def _shorten(sentence: str) -> Iterator[str]:
                 break
         else:  # a word that is longer than a sentence may be
             end = sentence.find(" ", start + most) + 1 or len(sentence)
-        part = sentence[start:end].strip(" ")
-        if is_too_long(part) and len(part) < len(sentence):  # where characters that count for several are dense
-            yield from _shorten(part)
-        else:
-            yield part
+        yield from _shorten_part(sentence[start:end], sentence)
         start = end
-    if part := sentence[start:].strip(" "):
+    yield from _shorten_part(sentence[start:], sentence)
+
+
+def _shorten_part(part: str, sentence: str) -> Iterator[str]:
+    part = part.strip(" ")
+    if is_too_long(part) and len(part) < len(sentence):  # characters that count for several are dense in it
+        yield from _shorten(part)
+    elif part:
         yield part
 
 

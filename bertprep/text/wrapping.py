@@ -29,6 +29,8 @@ _LEAST_WIDTH = 30
 """Shorter lines are not wrapped, unless they continue with a small letter."""
 _SLACK = 14
 """By how much wrapped lines differ in width, in most blocks."""
+_PEAK, _MANY_LINES, _FEW_LINES = 8, 5, 20
+"""A document is wrapped where a fifth of its lines reach a width to within eight columns, and at most a twentieth exceed it."""
 _SAMPLED_BLOCKS = 32
 _WIDE = re.compile(
     "[\u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\ua960-\ua97f\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6\U0001f300-\U0003ffff]"
@@ -43,7 +45,8 @@ _FIRST = re.compile(r"[\s\"'“”‘’„«»(\[{¿¡_*]{0,40}([^\s\"'“”�
 _FIRST_WORD = re.compile(f"\\s*([^\\s{_WIDE.pattern[1:-1]}]+|..?)")
 _ITEM_BELOW = re.compile(r"\n[ \t]*(?:(?:[-*+•◦▪·‣]|[0-9]{1,3}[.)])[ \t]|[|│┃┌├└┏┣┗╔║╠╚+─━═┼])")
 _ITEM = re.compile(r"\s*(?:[-*+•◦▪·‣–—]|\(?(?:[0-9]{1,3}|[A-Za-z]|[ivxIVX]{1,5})[.)]|\[[0-9]+\])\s")
-_NUMBER_WIDTH = 24
+_LONGEST_VERSE = 90
+_NUMBER_WIDTH, _HEAD_WIDTH = 24, 80
 _IS_SPACE = table_of(r"\s") & ~table_of(r"\n")
 _IS_HYPHEN = table_of(_HYPHENS)
 _TABLE = "|│┃┌├└┏┣┗╔║╠╚+─━═┼"
@@ -54,6 +57,7 @@ _MORE_WIDTH = table_of(_WIDE.pattern[1:-1]).astype(np.int64) + 7 * table_of("\\t
 """By how much a character is wider than one column; a tab is about eight columns."""
 _ENDS = frozenset(".!?…:‽。．！？｡।॥؟۔։።။៕។་།")
 _CLOSING = "".join(set_of(CLOSING))
+_INNER_WORD = re.compile(r"(?<=[\w,;] )[^\W\d_]")
 _FIRST_LETTER = re.compile(r"[^\W\d_]")
 _CONTINUED = "\x0c"
 """Ends the last line of a page whose sentence goes on; it counts as white space."""
@@ -185,10 +189,7 @@ class _Document:
         is_last[first + sizes - 1] = True
         most = np.maximum.reduceat(of_lines, first)
         least = np.minimum.reduceat(np.where(is_last, MAX_WIDTH, of_lines), first)
-        is_full = (of_lines >= np.repeat(most - np.minimum(_SLACK, most // 4), sizes)) & ~is_last
-        full = np.add.reduceat(is_full.astype(np.int64), first)
-        may_tell = (sizes > 3) & (most >= _LEAST_WIDTH) & (most <= MAX_WIDTH) & (5 * full >= 4 * (sizes - 1))
-        self._width = self._find_width(starts[may_tell], ends[may_tell], most[may_tell])
+        self._width = self._find_width(starts, ends, of_lines[np.repeat(sizes > 1, sizes)])
         is_plain = (least >= self._width - _SLACK) & (most >= self._width - _SLACK // 2) & (most <= self._width + _SLACK)
         is_plain &= (self._width > 0) & (most <= MAX_WIDTH)
         special = _IS_HYPHEN.take(lines.lasts) | _MAY_BEGIN_ITEM.take(lines.firsts)
@@ -199,19 +200,30 @@ class _Document:
         doubtful = np.flatnonzero(~is_plain & (sizes > 1))
         return [*zip(starts[doubtful].tolist(), ends[doubtful].tolist(), strict=True)]
 
-    def _find_width(self, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], most: npt.NDArray[np.int64]) -> int:
-        """Return the width at which the document is wrapped, by blocks of nearly equal lines; 0 if they are none, or verse."""
-        small = capital = 0
-        step = len(starts) // _SAMPLED_BLOCKS + 1
-        for start, end in zip(starts[::step].tolist(), ends[::step].tolist(), strict=True):
-            block = self._lines.text[self._lines.starts[start] : self._lines.ends[end - 1]].split("\n")
-            firsts = [_first_of(after) for line, after in pairwise(block) if not ends_paragraph(line)]
-            small += sum(map(str.islower, firsts))
-            capital += sum(map(str.isupper, firsts))
-        if not len(starts) or capital > small:
+    def _find_width(self, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], widths: npt.NDArray[np.int64]) -> int:
+        """Return the width at which the document is wrapped, or 0: the one that many lines reach and hardly any exceeds.
+
+        `widths` are those of the lines of blocks of several lines. Where most lines begin with a capital letter though no sentence
+        ends before them, it is verse or a list.
+        """
+        counts = np.cumsum(np.bincount(np.minimum(widths, MAX_WIDTH + 1), minlength=MAX_WIDTH + 2))
+        reached = counts - np.concatenate([np.zeros(_PEAK, np.int64), counts[:-_PEAK]])  # lines of the last so many widths
+        are_peaks = (_MANY_LINES * reached >= counts[MAX_WIDTH]) & (reached > 2)
+        are_peaks[:_LEAST_WIDTH] = are_peaks[MAX_WIDTH + 1] = False
+        if not are_peaks.any():
             return 0
-        lines = np.cumsum(np.bincount(most, ends - starts))
-        return int(np.searchsorted(lines, lines[-1] / 2))  # the median of all lines
+        width = int(np.searchsorted(counts, 0.98 * counts[np.flatnonzero(are_peaks)[-1]]))
+        if _FEW_LINES * (counts[MAX_WIDTH] - counts[width]) > counts[MAX_WIDTH]:
+            return 0
+        breaks: list[_Break] = []
+        chosen = np.flatnonzero(ends - starts > 1)
+        for block in chosen[:: len(chosen) // _SAMPLED_BLOCKS + 1].tolist():
+            first, last = starts[block], ends[block]
+            lines = self._lines.text[self._lines.starts[first] : self._lines.ends[last - 1]].split("\n")
+            for line, after, of_line in zip(lines, lines[1:], self._lines.widths[first:last].tolist(), strict=False):
+                if width - _SLACK <= of_line <= width:
+                    breaks.append(_Break.between(line, after))
+        return 0 if width < _LONGEST_VERSE and _are_verses(breaks) else width
 
     def _unwrap(self, text: str) -> list[str]:
         """Return the blocks of a text, each as one line."""
@@ -259,16 +271,16 @@ class _Document:
         breaks = [_Break.between(line, after) for line, after in pairwise(lines)]
         full = [width + 1 + each.word > widest for width, each in zip(widths[:-1], breaks, strict=True)]
         share = sum(full) / len(full)
-        small = sum(each.first.islower() for each in breaks if not each.is_end)
-        capital = sum(each.first.isupper() for each in breaks if not each.is_end)
+        has_letters = any(each.first.islower() or each.first.isupper() for each in breaks if not each.is_end)
+        are_verses = widest < _LONGEST_VERSE and _are_verses(breaks)
         if widest < _LEAST_WIDTH:
             is_wrapped = False
         elif has_long:
-            is_wrapped = len(lines) > 3 and share >= 0.8 and small > capital
+            is_wrapped = len(lines) > 3 and share >= 0.8 and has_letters and not are_verses
         elif is_near:
-            is_wrapped = share >= 0.5 or small > capital
-        elif small or capital:
-            is_wrapped = share >= 0.5 and small > capital
+            is_wrapped = share >= 0.5 or (has_letters and not are_verses)
+        elif has_letters:
+            is_wrapped = share >= 0.5 and not are_verses
         else:
             is_wrapped = share >= 0.7 and (len(lines) > 2 or widest >= 2 * _LEAST_WIDTH)
         items = sum(each.is_item for each in breaks)
@@ -286,7 +298,7 @@ class _Document:
                     is_full or (not each.is_end and (continues and 2 * width >= widest or is_near and 4 * width >= 3 * widest))
                 )
             else:
-                joins.append(is_full and continues and widest >= _LEAST_WIDTH and small > capital)
+                joins.append(is_full and continues and widest >= _LEAST_WIDTH and not are_verses)
         return joins
 
     def _join(self, paragraph: str) -> str:
@@ -321,6 +333,7 @@ class _Break:
     is_table: bool
     first: str
     word: int  # the width of the first word behind it
+    line: str
 
     @classmethod
     def between(cls, line: str, after: str) -> _Break:
@@ -333,8 +346,19 @@ class _Break:
             is_table=line[:1] in _TABLE or after[:1] in _TABLE,
             is_item=_ITEM.match(after) is not None,
             first=_first_of(after),
+            line=line,
             word=len(word) + (0 if word.isascii() else len(_WIDE.findall(word))),
         )
+
+
+def _are_verses(breaks: Sequence[_Break]) -> bool:
+    """Return whether lines begin with capital letters that do not begin sentences, far more often than the words inside them."""
+    firsts = [each.first for each in breaks if not each.is_end]
+    small, capital = sum(map(str.islower, firsts)), sum(map(str.isupper, firsts))
+    if capital <= 0.4 * (small + capital):
+        return False
+    inside = [letter for each in breaks for letter in _INNER_WORD.findall(each.line)]
+    return capital > (small + capital) * (0.4 + sum(map(str.isupper, inside)) / max(1, len(inside)))
 
 
 def _has_hyphen(line: str) -> bool:
@@ -383,24 +407,24 @@ def drop_page_ends(text: str, counts: Counts) -> str:
         return text
     dropped = set(marks)
     beside: dict[int, str] = {}
-    for index in marks:
-        for step in (-1, 1):
-            place = order[index] + step
-            while 0 <= place < len(filled) and filled[place] in dropped:
-                place += step
-            if 0 <= place < len(filled) and len(line := lines[filled[place]].strip()) <= 80:
-                beside[filled[place]] = " ".join(_HEAD_NUMBER.sub("", line).split()).lower()
+    kept = [index for index in filled if index not in dropped]
+    for mark in marks:
+        place = bisect.bisect(kept, mark)
+        for index in kept[max(0, place - 1) : place + 1]:
+            if len(line := lines[index].strip()) <= _HEAD_WIDTH:
+                words = _HEAD_NUMBER.sub("", line).split()
+                beside[index] = " ".join(words if len(words) > 1 else line.split()).lower()  # Chapter 1 is not Chapter 2
     repeated = Counter(key for key in beside.values() if len(key) > 2 and _FIRST_LETTER.search(key))
     heads = {index for index, key in beside.items() if repeated[key] > (3 if ends_paragraph(key) else 1)}
     dropped |= heads
-    lone = _find_lone_heads(lines, [index for index in filled if index not in dropped], feeds)
+    lone = _find_lone_heads(lines, [index for index in kept if index not in dropped], feeds)
     heads |= lone
     counts.form_feeds += len(feeds)
     counts.page_numbers += len(numbers)
     counts.running_heads += len(heads)
     dropped |= lone
     width = statistics.median(len(lines[index]) for index in filled)
-    kept: list[str] = []
+    left: list[str] = []
     is_break = False
     last = ""
     waiting: list[str] = []
@@ -411,15 +435,15 @@ def drop_page_ends(text: str, counts: Counts) -> str:
             waiting.append(line)
         else:
             if not is_break:
-                kept += waiting
+                left += waiting
             elif last and _continues(last, line, width):
-                kept[-1] += "" if _has_hyphen(last) else _CONTINUED
+                left[-1] += "" if _has_hyphen(last) else _CONTINUED
             elif last:
-                kept.append("")
-            kept.append(line)
+                left.append("")
+            left.append(line)
             last, is_break = line, False
             waiting.clear()
-    return "\n".join(kept)
+    return "\n".join(left)
 
 
 def _is_blank(line: str) -> bool:
@@ -464,7 +488,7 @@ def _find_lone_heads(lines: Sequence[str], kept: Sequence[int], feeds: Sequence[
         if 0 < place < len(kept) - 1 and not ends_paragraph(lines[kept[place - 1]]):
             head, after = lines[kept[place]], lines[kept[place + 1]]
             is_apart = kept[place + 1] - kept[place] > 1 or head.isupper()
-            is_head = len(head) <= 80 and not _first_of(head).islower() and not ends_paragraph(head)
+            is_head = len(head) <= _HEAD_WIDTH and not _first_of(head).islower() and not ends_paragraph(head)
             if is_apart and is_head and _first_of(after).islower():
                 found.add(kept[place])
     return found
