@@ -281,10 +281,15 @@ def measure(split: Callable[[], object], size_bytes: int, runs: int) -> float:
     return size_bytes / 1e6 / min(times)
 
 
+def write(text: Text, lines: bytearray) -> None:
+    """Add the lines that text shards have of a text."""
+    write_lines(text.documents, BY_RULES, text.language, Counts(), lines.extend)
+
+
 def split_all(text: Text) -> list[list[str]]:
     """Return the sentences of each document, as text shards have them."""
     lines = bytearray()
-    write_lines(text.documents, BY_RULES, text.language, Counts(), lines.extend)
+    write(text, lines)
     return [document.split("\n") for document in lines.decode().split("\n\n") if document]
 
 
@@ -371,10 +376,10 @@ def main() -> None:
                 flat = [each for document in sentences for each in document]
                 print(f"\n== {text.name}", *random.Random(options.seed).sample(flat, options.read), sep="\n")
                 continue
-            speed = measure(lambda text=text: split_all(text), text.size_bytes, options.runs)
+            speed = measure(lambda text=text: write(text, bytearray()), text.size_bytes, options.runs)
             print(
                 f"| {text.name} | {' | '.join(judge(text, sentences, scratch, options.examples))} | {speed:.1f} |", flush=True
             )
     hanzi = "我们今天去了北京，看见了很多人。他说很好" * 25_000
-    speed = measure(lambda: split_all(Text("", [hanzi], "zh")), len(hanzi.encode()), 1)
+    speed = measure(lambda: write(Text("", [hanzi], "zh"), bytearray()), len(hanzi.encode()), 1)
     print(f"\n{len(hanzi):,} Hanzi in one line: {len(hanzi.encode()) / 1e6 / speed:.2f} s")
