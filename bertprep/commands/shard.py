@@ -34,6 +34,15 @@ _WHY_SKIPPED = {
     "skipped_disambiguations": "disambiguation pages",
     "skipped_name_lists": "lists of names",
 }
+_CHANGED = {
+    "joined_words": ("word", "joined at line ends"),
+    "kept_hyphens": ("hyphen", "kept at line ends"),
+    "page_numbers": ("page number", "removed"),
+    "running_heads": ("running head", "removed"),
+    "form_feeds": ("form feed", "removed"),
+    "divided_sentences": ("sentence", "divided for length"),
+    "long_lines": ("line", "longer than a sentence should be"),
+}
 _WHY_DROPPED = {
     "dropped_duplicates": "duplicates of earlier ones (--keep-duplicates keeps them)",
     "dropped_in_test": "from the training text, since --test-input contains them too",
@@ -131,6 +140,9 @@ def run(request: Shard) -> None:
     for cause, why in _WHY_DROPPED.items():
         if count := counts.get(cause):
             print_results(f"{counted(count, 'document')} dropped: {why}")
+    changed = [f"{counted(counts[name], thing)} {how}" for name, (thing, how) in _CHANGED.items() if counts.get(name)]
+    if changed:
+        print_results(f"in the text: {'; '.join(changed)}")
     print_results(*request.finished_lines())
 
 

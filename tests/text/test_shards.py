@@ -31,7 +31,7 @@ from bertprep.files.paths import checksum_of
 from bertprep.sources import plain_text
 from bertprep.text import cleaning, ranges, runs, shards
 from bertprep.text.ranges import count_shards
-from bertprep.work.manifest import Manifest
+from bertprep.work.manifest import Manifest, read_manifest
 from bertprep.work.run import FAIL_AFTER
 from bertprep.work.text_identity import identify_text
 from tests.corpora import deal
@@ -245,6 +245,38 @@ def test_a_shard_holds_a_sentence_a_line_and_a_blank_line_after_each_document(tm
         "crc32c": identify_text(first)[1],
     }  # fmt: skip
     assert manifest.counts == {"dropped_empty": 0, "dropped_duplicates": 0}
+
+
+def test_what_is_changed_beside_white_space_is_counted_and_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    long = "a word and another; " * 30
+    book = f"The govern-\nment of the coun-\ntry and\n12\n\x0cTHE BOOK OF DAYS\n\nthe government. {long}\n"
+    for number in range(3):
+        (tmp_path / "books").mkdir(exist_ok=True)
+        (tmp_path / "books" / f"{number}.txt").write_text(f"Book {number}.\n\n{book}")
+    asked = ["shard", "--input", str(tmp_path / "books"), "--one-document-per-file", "--workdir", str(tmp_path / "data"), "--corpus"]
+    assert main([*asked, "books", "--workers", "1"]) == 0
+    manifest = read_manifest(tmp_path / "data/sharded/books")
+    assert manifest is not None
+    assert manifest.counts == {
+        "dropped_empty": 0, "joined_words": 3, "kept_hyphens": 3, "page_numbers": 3, "running_heads": 3, "form_feeds": 3,
+        "divided_sentences": 3, "dropped_duplicates": 0,
+    }  # fmt: skip
+    assert (
+        "in the text: 3 words joined at line ends; 3 hyphens kept at line ends; 3 page numbers removed; 3 running heads "
+        "removed; 3 form feeds removed; 3 sentences divided for length\n"
+    ) in capsys.readouterr().out
+    assert main([*asked, "lines", "--workers", "1", "--splitter", "lines"]) == 0
+    assert "in the text: 3 lines longer than a sentence should be\n" in capsys.readouterr().out
+
+
+def test_text_of_other_rules_for_sentences_is_read_but_not_mixed(tmp_path: Path) -> None:
+    text = write(tmp_path / "some.txt", *numbered(*range(200)))
+    shard(tmp_path, text, splitter=BY_RULES)
+    path = tmp_path / "sharded/c/manifest.json"
+    path.write_text(path.read_text().replace(BY_RULES, "sentencex"))
+    assert main(["validate", str(path.parent), "--workers", "1"]) == 0
+    with pytest.raises(BertprepError, match="was made with --splitter sentencex, but this run has --splitter bertprep-1"):
+        shard(tmp_path, text, splitter=BY_RULES)
 
 
 @pytest.mark.parametrize("name", ["book.txt", "book.txt.gz"])
