@@ -5,7 +5,7 @@ import sys
 
 import benchmarks
 
-NAMES = ("data", "encoders", "step", "losses", "packing", "readme", "example", "picture", "wikitext")
+NAMES = ("data", "encoders", "step", "losses", "packing", "readme", "example", "picture", "texts", "wikitext")
 
 if len(sys.argv) < 2 or sys.argv[1] not in NAMES:
     print(benchmarks.__doc__)

@@ -53,7 +53,9 @@ DEFAULT_FORMATS = RecordFormat.TFRECORD, RecordFormat.OFRECORD
 """The formats that are written by default."""
 PAIRS = NEXT_SENTENCE, UNPAIRED = ("next-sentence", "none")
 BY_LINES = "lines"
-SPLITTERS = ("sentencex", BY_LINES)
+BY_RULES = "bertprep-1"
+"""The version of the rules of `text.sentences`: another one makes other sentences, so that their text is never mixed."""
+SPLITTERS = (BY_RULES, BY_LINES)
 FEATURE_NAMES = GOOGLE, TF2 = ("google", "tf2")
 COMPRESSIONS = NONE, GZIP = ("none", "gzip")
 TASKS = SQUAD, GLUE, NER = ("squad", "glue", "ner")
@@ -77,10 +79,10 @@ class ShardSettings(Settings):
     test_fraction: float = option(
         0.1, "fraction of the text, by size, that is held out for testing", metavar="FRACTION", least=0, below=1
     )
-    splitter: str = option("sentencex", "sentence splitter: sentencex's rules, or one sentence per line", choices=SPLITTERS)
+    splitter: str = option(BY_RULES, "sentence splitter: bertprep's rules, or one sentence per line", choices=SPLITTERS)
     language: str | None = option(
-        None, "language code of the text, such as de: selects the Wikipedia to read and the rules of the sentence splitter "
-        "(English rules if sentencex lacks the language; default: the language of the Wikipedia or the dump, else en)",
+        None, "language code of the text, such as de: selects the Wikipedia to read and the abbreviations of the sentence "
+        "splitter (default: the language of the Wikipedia or the dump, else en)",
         metavar="CODE",
     )  # fmt: skip
     keep_duplicates: bool = option(False, "keep documents with the same text as an earlier one")

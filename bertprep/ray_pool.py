@@ -45,7 +45,7 @@ _SETTINGS = {
     "RAY_NUM_REDIS_GET_RETRIES": "1",  # each takes half a minute
 }
 """Settings of Ray, which environment variables of the user override."""
-_COMPARED = ("llvmlite", "numpy", "pyarrow", "sentencex", "tokenizers")
+_COMPARED = ("llvmlite", "numpy", "pyarrow", "tokenizers")
 """Packages whose version could change a file. Ray itself compares its own version and Python's."""
 _has_joined = False
 """Whether this module made the process's connection to Ray."""

@@ -24,7 +24,7 @@ MANY_CHANGES = 0.005
 """With a larger fraction of letters that change by more than case, the text is in a language that needs them.
 
 In English it is at most 0.06% (the sample corpus, 106 articles of Wikipedia), and 0.8%, 1.4% and 2.7% in the Italian, German
-and French sentences with which sentencex is tested.
+and French sentences with which a splitter of sentences is tested.
 """
 LETTERS, CHANGED = "sampled_letters", "changed_letters"
 """The counts of a manifest from which `validate` repeats the warning."""

@@ -18,13 +18,15 @@ from pathlib import Path
 
 import numpy as np
 
+from bertprep.config import BY_RULES
 from bertprep.errors import BertprepError
 from bertprep.files.paths import HEAD_BYTES, as_path, open_head
 from bertprep.sources.documents import TEXT, Source
 from bertprep.sources.plain_text import GAP, ends_sentence, has_word
 from bertprep.sources.readers import is_local, open_stream, suffixes
 from bertprep.text.padding import FEW_SENTENCES, FIRST_FILES, LENGTHS, MANY_BLOCKS, TextSample
-from bertprep.text.sentences import split_lines, split_sentences
+from bertprep.text.sentences import split_documents, split_lines
+from bertprep.text.wrapping import Counts
 from bertprep.work.manifest import TEXT_SHARDS, read_manifest
 
 _MAX_BLOCKS = 1000  # no further file is read after this many
@@ -44,7 +46,7 @@ class Blocks:
     @cached_property
     def sentences(self) -> list[list[str]]:
         """Return the sentences of each block, as if the block were a document."""
-        return [split_sentences("\n".join(block), self.language) for block in self.blocks]
+        return self._split(["\n".join(block) for block in self.blocks])
 
     @property
     def lines(self) -> int:
@@ -53,7 +55,10 @@ class Blocks:
     @cached_property
     def lines_of_several(self) -> int:
         """Return the number of lines that contain several sentences."""
-        return sum(len(split_sentences(line, self.language)) > 1 for block in self.blocks for line in block)
+        return sum(len(found) > 1 for found in self._split([line for block in self.blocks for line in block]))
+
+    def _split(self, texts: Sequence[str]) -> list[list[str]]:
+        return [*split_documents(texts, BY_RULES, self.language, Counts())]
 
     @property
     def of_one_line(self) -> int:

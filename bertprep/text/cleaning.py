@@ -1,34 +1,42 @@
 """Writes documents as lines: one paragraph or sentence per line, with single spaces, and a blank line after each document.
 
-Only white space changes. Control characters and Unicode normalization are left to BERT's tokenizer.
+Beside white space, only what `Counts` counts is changed. Control characters and Unicode normalization are left to BERT's tokenizer.
 """
 
 from collections.abc import Callable, Iterable
 
 from bertprep.sources.plain_text import has_word
-from bertprep.text.sentences import split_document
+from bertprep.text.sentences import split_documents
+from bertprep.text.wrapping import Counts
 
 BATCH_CHARACTERS = 500_000
 
 
-def write_lines(documents: Iterable[str], splitter: str, language: str, write: Callable[[bytes], object]) -> int:
+def write_lines(
+    documents: Iterable[str], splitter: str, language: str, counts: Counts, write: Callable[[bytes], object]
+) -> int:
     """Write the lines of documents, in large batches; return the number of documents dropped for having no letter or digit.
 
-    Half a surrogate pair, which JSON may contain, becomes a question mark.
+    Half a surrogate pair, which JSON may contain, becomes a question mark. What else is changed is added to `counts`.
     """
     empty = waiting = 0
     batch: list[str] = []
+
+    def write_batch() -> None:
+        lines = (line for document in split_documents(batch, splitter, language, counts) for line in (*document, ""))
+        write("\n".join((*lines, "")).encode())
+        batch.clear()
+
     for document in documents:
         text = document.encode(errors="replace").decode()
         if not has_word(text):
             empty += 1
             continue
-        batch += split_document(text, splitter, language)
-        batch.append("")
+        batch.append(text)
         waiting += len(text)
         if waiting >= BATCH_CHARACTERS:
-            write("\n".join((*batch, "")).encode())
-            batch, waiting = [], 0
+            write_batch()
+            waiting = 0
     if batch:
-        write("\n".join((*batch, "")).encode())
+        write_batch()
     return empty

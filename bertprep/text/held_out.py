@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep.config import ShardSettings
+from bertprep.config import SPLITTERS, ShardSettings
 from bertprep.files.atomic import atomic_file, remove_folder
 from bertprep.files.checksums import BLAKE3, digest
 from bertprep.progress import Reporter
-from bertprep.sources.documents import SPLITTERS
+from bertprep.sources.documents import SPLITTERS as OF_READERS
 from bertprep.sources.noted import SourcesGoneError
 from bertprep.terminal import warn
 from bertprep.text.cleaning import write_lines
@@ -35,6 +35,7 @@ from bertprep.text.ranges import hold_out
 from bertprep.text.runs import corrupt_run, hash_document
 from bertprep.text.shards import identify
 from bertprep.text.tokenize_documents import DocumentShard, DocumentShards, SourceText
+from bertprep.text.wrapping import Counts
 from bertprep.work.layout import HASHED, SPLITS, TEST, TRAINING
 from bertprep.work.ledger import Entry, Ledger
 from bertprep.work.manifest import MAPPED_TEXT, TOKEN_SHARDS, Manifest, is_in_place, read_manifest, versions_of
@@ -42,8 +43,6 @@ from bertprep.work.parts import Finish, Part
 from bertprep.work.run import Job, Maker, Task
 from bertprep.work.settings import check_same, make_header, read_header
 
-DECIDED_BY = ("sentencex",)
-"""The packages whose other versions may give a document another hash."""
 _KEYS, _ROWS = ".keys", ".rows"
 _NO_WORD = 0
 """The key of a document without a letter or digit, which text shards do not have."""
@@ -84,7 +83,7 @@ def with_finished_shards(documents: DocumentShards, manifest: Manifest) -> Docum
 
 def _with_shards(documents: DocumentShards, shards: Sequence[DocumentShard], counts: Sequence[int]) -> DocumentShards:
     made_from = {**documents.made_from, **dict(zip(_COUNTS, counts, strict=True))}
-    return replace(documents, shards=shards, made_from=made_from, decided_by=DECIDED_BY)
+    return replace(documents, shards=shards, made_from=made_from, is_split_by_hash=True)
 
 
 @dataclass(frozen=True)
@@ -108,6 +107,8 @@ class HeldOut:
         names = ("shards", "test_fraction", "splitter", "language", "keep_duplicates")
         if missing := next((name for name in ("inputs", *names) if name not in made.made_with), None):
             raise SourcesGoneError(f"an early version of bertprep made them, whose manifest lacks {missing}")
+        if made.made_with["splitter"] not in SPLITTERS:
+            raise SourcesGoneError(f"another version of bertprep made them, with the splitter {made.made_with['splitter']}")
         documents = [
             sum(entry["documents"] for name, entry in made.files.items() if name.startswith(f"{split}/")) for split in SPLITS
         ]
@@ -143,7 +144,7 @@ class HeldOut:
         self, documents: DocumentShards, folder: Path, part: Part | Finish | None, workers: int, reporter: Reporter
     ) -> dict[Path, Entry]:
         """Make the files of keys and of rows of each shard, even those that other parts have not made yet, in order."""
-        versions = versions_of(*DECIDED_BY)
+        versions = versions_of()
         maker = _HashDocuments(
             label=f"hash {documents.corpus}", splitter=self.settings.splitter, language=self.settings.language or "en"
         )
@@ -262,7 +263,7 @@ class _HashDocuments(Maker):
     def make(self, argument: Sequence[SourceText], paths: Mapping[str, Path]) -> dict[str, Entry]:
         found_keys, found_sizes = array("Q"), array("Q")
         for text in argument:
-            splitter = SPLITTERS.get(text.source.reader, self.splitter)
+            splitter = OF_READERS.get(text.source.reader, self.splitter)
             for document in text.unchanged_documents():
                 key, size = _identify_document(document, splitter, self.language)
                 found_keys.append(key)
@@ -286,7 +287,7 @@ class _HashDocuments(Maker):
 def _identify_document(document: str, splitter: str, language: str) -> tuple[int, int]:
     """Return the key of a document, and its size in a text shard in bytes; (0, 0) if it has no letter or digit."""
     written: list[bytes] = []
-    write_lines([document], splitter, language, written.append)
+    write_lines([document], splitter, language, Counts(), written.append)
     if not written:
         return _NO_WORD, 0
     lines = b"".join(written)

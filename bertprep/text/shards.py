@@ -41,6 +41,7 @@ from bertprep.terminal import counted
 from bertprep.text.cleaning import write_lines
 from bertprep.text.ranges import Ranges, divide, hold_out, read_keys
 from bertprep.text.runs import Documents, Sorter, merge_runs, read_windows, run_file
+from bertprep.text.wrapping import Counts
 from bertprep.work.layout import MAPPED, SPLITS, TEST, TRAINING, text_shard
 from bertprep.work.ledger import Entry, Ledger
 from bertprep.work.made import Made
@@ -127,7 +128,7 @@ class _Steps:
 
     def run(self, maker: Maker, name: str, tasks: Sequence[Task], workers: int | None = None) -> dict[str, Entry]:
         """Make all files of a step, even those that other parts have not made yet, and return their entries."""
-        versions = versions_of("sentencex")
+        versions = versions_of()
         of = json.dumps([self.settings.splitter, self.settings.language, {**versions, "python": ""}])
         folder = self.folder / MAPPED / hashlib.sha256(of.encode()).hexdigest()[:16] / name
         if (self.folder / MAPPED).is_symlink():
@@ -183,13 +184,15 @@ def _make_shards(
     for text in texts.values():
         skipped += text.removed()
     counts = {**skipped, "dropped_empty": sum(text.count("empty") for text in texts.values())}
+    changed = sum((text.changed for text in texts.values()), Counter[str]())
+    counts |= {name: count for name, count in changed.items() if count}
     if TEST in texts:
         counts["dropped_in_test"] = ranges.in_test
     ledger = ShardLedger(
         folder=steps.folder,
         kind=TEXT_SHARDS,
         made_with={**made_with, "shards": len(ranges.training), "test_shards": len(ranges.test)},
-        versions=versions_of("sentencex"),
+        versions=versions_of(),
         counts=counts,
         copies_of_documents=sum(text.count("copies") for text in texts.values()) - ranges.in_test,
     )
@@ -325,6 +328,11 @@ class _Sorted:
     def count(self, name: str) -> int:
         return sum(entry[name] for entry in self.runs.values())
 
+    @property
+    def changed(self) -> Counter[str]:
+        """What was changed in the documents, as in `Counts`."""
+        return sum((Counter(entry["changed"]) for entry in self.runs.values()), Counter[str]())
+
     def removed(self) -> Counter[str]:
         """Return how many lines of wikis' pages, and pages, cleaning removed, by their keys in manifests."""
         total = Counter[str]()
@@ -385,24 +393,24 @@ class _Sort(_Named):
         path = next(iter(paths.values()))
         with run_file(path.with_suffix(RUNS)) as file:
             sorter = Sorter(file)
-            removed = Removed()
-            empty = sum(_sort_documents(each, sorter, removed) for each in argument)
+            counts, removed = Counts(), Removed()
+            empty = sum(_sort_documents(each, sorter, counts, removed) for each in argument)
             sorter.flush()
         rows = sorter.rows()
         of_wikis = {REMOVED: dict(removed.counts)} if removed.counts else {}
         with atomic_file(path.with_suffix(ROWS)) as rows_file:
             rows_file.write(rows)
         entries = {
-            "runs": {**file.entry(), "copies": sorter.copies, "empty": empty, **of_wikis},
+            "runs": {**file.entry(), "copies": sorter.copies, "empty": empty, "changed": vars(counts), **of_wikis},
             "rows": {"documents": file.documents, "bytes": len(rows), BLAKE3: digest(rows)},
         }
         return {key: entries[key] for key in paths}
 
 
-def _sort_documents(unsorted: _Unsorted, sorter: Sorter, removed: Removed) -> int:
+def _sort_documents(unsorted: _Unsorted, sorter: Sorter, counts: Counts, removed: Removed) -> int:
     text = unsorted.text
     documents = read_piece(text) if isinstance(text, Piece) else text.documents(removed)
-    return write_lines(documents, unsorted.splitter, unsorted.language, sorter.add)
+    return write_lines(documents, unsorted.splitter, unsorted.language, counts, sorter.add)
 
 
 def _merge(steps: _Steps, split: str, files: dict[Path, Entry]) -> dict[Path, Entry]:

@@ -138,7 +138,7 @@ class DocumentShard:
 class DocumentShards:
     """The token shards of a corpus, each with its texts; `made_from` describes the texts in the manifest.
 
-    If the test split was chosen by hashes (`text.held_out`), `decided_by` names the packages that decide these.
+    `is_split_by_hash` if the test split was chosen by hashes (`text.held_out`).
     """
 
     corpus: str
@@ -146,7 +146,7 @@ class DocumentShards:
     made_from: dict[str, Any]
     is_of_workspace: bool = False
     advice: str = "choose another --output"
-    decided_by: Sequence[str] = ()
+    is_split_by_hash: bool = False
 
     @property
     def has_splits(self) -> bool:
@@ -156,7 +156,7 @@ class DocumentShards:
     @property
     def given_test(self) -> Sequence[SourceText]:
         """The texts that the user gave as the test split; their documents are left out of training."""
-        if self.is_of_workspace or self.decided_by:
+        if self.is_of_workspace or self.is_split_by_hash:
             return []
         return [text for each in self.shards if each.split == TEST for text in each.texts]
 
@@ -232,7 +232,7 @@ def document_job(
         folder=folder,
         kind=TOKEN_SHARDS,
         made_with=settings_of(tokenizer, documents.corpus, documents.made_from, eod),
-        versions=versions_of("llvmlite", "numpy", *documents.decided_by, "tokenizers"),
+        versions=versions_of("llvmlite", "numpy", "tokenizers"),
         copies=tokenizer.files(),
         advice=documents.advice,
     )

@@ -83,12 +83,12 @@ KINDS = {
         needed=(),
         entry={
             **_FILE, "empty": COUNT, "copies": COUNT, "text_bytes": COUNT, "runs": COUNT, "batches": COUNT,
-            "content": BLAKE3_DIGITS,
+            "content": BLAKE3_DIGITS, "changed": OBJECT,
         },
         needed_in_entry=(*_NEEDED, "documents"),
     ),
     TEXT_SHARDS: Kind(
-        made_with={**rules_of(ShardSettings), **_CUT, "inputs": LIST, "test_inputs": LIST},
+        made_with={**rules_of(ShardSettings), **_CUT, "splitter": TEXT, "inputs": LIST, "test_inputs": LIST},  # of any version
         needed=("shards", "test_shards", "test_fraction"),
         entry={**_FILE, "crc32c": TEXT, "sentences": COUNT, "words": COUNT},
         needed_in_entry=(*_NEEDED, "crc32c", "documents", "sentences", "words"),
@@ -127,7 +127,7 @@ KINDS = {
         needed_in_entry=(*_NEEDED, "examples"),
     ),
 }  # fmt: skip
-DECIDING = ("bertprep", "sentencex", "pyarrow", "tokenizers")
+DECIDING = ("bertprep", "pyarrow", "tokenizers")
 """The packages whose other versions may write other bytes."""
 _TOKEN = Rule(kinds=(int,), least=0, below=1 << 21)
 _VOCABULARY = {"tokens": POSITIVE, "sha256": SHA256_DIGITS, "pad": _TOKEN}

@@ -153,7 +153,7 @@ def test_shards_of_a_dump_have_its_language(tmp_path: Path) -> None:
     ):
         assert language_of(shard([dewiki], corpus="other", language="fr", **where)) == "fr"
     with pytest.warns(
-        BertprepWarning, match=f"several languages .{dewiki} has de, {frwiki} has fr., and English rules are used"
+        BertprepWarning, match=f"several languages .{dewiki} has de, {frwiki} has fr., and English abbreviations are used"
     ):
         assert language_of(shard([dewiki, frwiki], corpus="both", **where)) == "en"
     svwiki = write_dump(tmp_path / "svwiki.xml", HEAD.replace('"de"', '"sv"'), "En hund.")
