@@ -100,7 +100,7 @@ def test_the_documents_that_shard_holds_out_are_held_out_with_their_lines(tmp_pa
     assert 5 < len(test) < 20
     assert sorted(training + test) == sorted(documents)
     made_with = made.manifest.made_with
-    assert (made_with["test_fraction"], made_with["shards"], made_with["test_shards"]) == (0.2, 3, 1)
+    assert (made_with["test_fraction"], made_with["shards"], made_with["test_shards"]) == (0.2, 3, 2)
     assert not (tmp_path / "out/tokens/.hashed").exists()
     rows = bertprep.TokenDataset(tmp_path / "out", split="test", seq=64)
     assert rows.documents.documents == len(test)
@@ -246,7 +246,7 @@ def test_text_shards_of_another_version_are_noticed(tmp_path: Path, tokenizer: P
     where: dict[str, Any] = {"workdir": tmp_path / "data", "corpus": "mine", "workers": 1}
     bertprep.shard(paths, test_fraction=0.5, one_document_per_block=True, **where)
     hashed = held_out.hash_document
-    monkeypatch.setattr(held_out, "hash_document", lambda lines: hashed(bytes(lines).upper()))
+    monkeypatch.setattr(held_out, "hash_document", lambda lines: hashed(bytes(lines)[::-1]))
     with pytest.warns(BertprepWarning, match="are for training and .* for testing, but the text shards have"):
         bertprep.tokenize(tokenizer=tokenizer, **where)
 
