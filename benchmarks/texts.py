@@ -5,8 +5,8 @@
     python -m benchmarks texts FOLDER --splitters       # other splitters on the same paragraphs, those that can be imported
     python -m benchmarks texts FOLDER --read 50         # sentences drawn by a seed, to be read
 
-The texts are novels, a glossary, a handbook in several languages, manual pages and articles of Wikipedia. They come from Debian's
-packages, by apt-get, dpkg-deb, man and the PyPI package rdata, and from gensim's wheel. Nothing of them is committed.
+The texts are novels, a glossary, a handbook in several languages, manual pages and articles of Wikipedia. They come from
+Debian's packages, by apt-get, dpkg-deb, man and the PyPI package rdata, and from gensim's wheel. Nothing of them is committed.
 """
 
 import argparse
@@ -24,6 +24,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stderr, suppress
 from dataclasses import dataclass
+from functools import partial
 from html.parser import HTMLParser
 from importlib.util import find_spec
 from itertools import pairwise
@@ -328,6 +329,11 @@ def splitters(language: str) -> dict[str, Callable[[str], list[str]]]:
     return found
 
 
+def split_each(split: Callable[[str], list[str]], documents: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Return the sentences of each document, whose paragraphs are split one by one."""
+    return [[part.strip() for each in document for part in split(each) if part.strip()] for document in documents]
+
+
 def compare(texts: Sequence[Text], folder: Path, runs: int) -> None:
     """Print a table of splitters, each on the paragraphs of each text."""
     print("| text | splitter | sentences | longest | tokens beyond 125 | headings glued | stray marks | MB a CPU-second |")
@@ -335,15 +341,12 @@ def compare(texts: Sequence[Text], folder: Path, runs: int) -> None:
     for text in texts:
         paragraphs = [find_paragraphs(document, Counts()) for document in text.documents]
         for name, split in splitters(text.language).items():
-
-            def run(split: Callable[[str], list[str]] = split) -> list[list[str]]:
-                found = ([part.strip() for each in document for part in split(each)] for document in paragraphs)
-                return [[part for part in document if part] for document in found]
+            run = partial(split_each, split, paragraphs)
 
             if name == "bertprep":
                 ours = SentenceSplitter(text.language)
                 every = [each for document in paragraphs for each in (*document, "")]
-                speed = measure(lambda ours=ours, every=every: ours.split(every), text.size_bytes, runs)
+                speed = measure(partial(ours.split, every), text.size_bytes, runs)
             else:
                 speed = measure(run, text.size_bytes, 1)
             print(f"| {text.name} | {name} | {' | '.join(judge(text, run(), folder, 0))} | {speed:.1f} |", flush=True)
@@ -376,7 +379,7 @@ def main() -> None:
                 flat = [each for document in sentences for each in document]
                 print(f"\n== {text.name}", *random.Random(options.seed).sample(flat, options.read), sep="\n")
                 continue
-            speed = measure(lambda text=text: write(text, bytearray()), text.size_bytes, options.runs)
+            speed = measure(partial(write, text, bytearray()), text.size_bytes, options.runs)
             print(
                 f"| {text.name} | {' | '.join(judge(text, sentences, scratch, options.examples))} | {speed:.1f} |", flush=True
             )

@@ -176,7 +176,8 @@ def _find_language(given: str | None, sources: Sequence[Source]) -> str | None:
     if len(chosen) > 1:
         dumps = ", ".join(f"{location} has {language}" for language, location in chosen.items())
         warn(
-            f"--input: has dumps of several languages ({dumps}), and English abbreviations are used; shard each language by itself"
+            f"--input: has dumps of several languages ({dumps}), and English abbreviations are used; "
+            "shard each language by itself"
         )
         return None
     return given or next(iter(chosen), None)

@@ -5,7 +5,7 @@ words with a full stop inside, such as U.S or z.B, need no entry: they are abbre
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 
 _TITLES = {
     "": "dr mr mrs ms mme mlle prof hr lt col gen capt messrs",
@@ -82,18 +82,21 @@ _STARTERS = {
     "en": "the a an it he she we they i you this that these those there in on at but and for however when while if as after "
     "before his her their its my our your then so no yes what why how who where which by from with to some many most all one "
     "although since during not only such other both each even also another nor or until under once",
-    "de": "der die das den dem des ein eine einer einem einen er sie es wir ich ihr du man im in am an auf aus bei mit nach und "
-    "aber doch wenn als da dann dies diese dieser dieses so für zu zum zur von vom durch während nur auch hier danach sein "
-    "seine ihre jedoch wie was wer wo nicht kein keine um unter über seit ob alle einige dabei damit dazu daher denn oder sonst",
-    "fr": "le la les l un une des du il elle ils elles on nous vous je j tu ce cet cette ces c en dans au aux à mais et pour par "
-    "sur avec après son sa ses leur leurs si selon d de lors quand comme puis cependant ainsi sans depuis sous qui que où ici",
+    "de": "der die das den dem des ein eine einer einem einen er sie es wir ich ihr du man im in am an auf aus bei mit nach "
+    "und aber doch wenn als da dann dies diese dieser dieses so für zu zum zur von vom durch während nur auch hier danach sein "
+    "seine ihre jedoch wie was wer wo nicht kein keine um unter über seit ob alle "
+    "einige dabei damit dazu daher denn oder sonst",
+    "fr": "le la les l un une des du il elle ils elles on nous vous je j tu ce cet cette ces c en dans au aux à mais et pour "
+    "par sur avec après son sa ses leur leurs si selon d de lors quand comme puis cependant ainsi sans depuis sous qui que où "
+    "ici",
     "es": "el la los las un una unos unas lo en de del al a y pero por para con sin sobre se su sus es fue si no como cuando "
     "este esta estos estas ese esa aquel él ella ellos ellas yo nosotros desde según entre tras",
     "it": "il lo la i gli le l un una uno in nel nella di del della e ma per con si se non come quando questo questa questi "
     "queste egli lui lei noi essi loro da dal dalla al alla su dopo",
     "pt": "o a os as um uma em no na nos nas de do da e mas por para com se não como quando este esta esse essa ele ela eles "
     "elas eu nós depois segundo entre sobre",
-    "nl": "de het een in op aan en maar voor met van te bij na er hij zij ze wij we ik dit dat deze die als toen ook niet om door",
+    "nl": "de het een in op aan en maar voor met van te bij na er hij zij ze wij we ik dit dat deze die als toen ook niet om "
+    "door",
     "ru": "в на и но а он она оно они мы вы я это этот эта эти по с из за для от до при как когда если что не так после его её "
     "их у к о об под над тогда там здесь однако также кроме во со",
     "uk": "в у на і й та але а він вона воно вони ми ви я це цей ця ці по з із за для від до при як коли якщо що не так після",
@@ -104,7 +107,31 @@ _STARTERS = {
     "no": "den det de en et ei i på og men for med av til ved etter han hun vi jeg dette denne disse som når om ikke så",
 }  # fmt: skip
 """Common words that begin a sentence, though an abbreviation stands before them."""
-_ORDINALS = "de nds da no nb nn fi et lv cs sk sl hr sr bs hu is fo lb pl tr".split()
+_ORDINALS = frozenset(
+    (
+        "de",
+        "nds",
+        "da",
+        "no",
+        "nb",
+        "nn",
+        "fi",
+        "et",
+        "lv",
+        "cs",
+        "sk",
+        "sl",
+        "hr",
+        "sr",
+        "bs",
+        "hu",
+        "is",
+        "fo",
+        "lb",
+        "pl",
+        "tr",
+    )
+)
 """The languages in which a full stop after a figure makes it an ordinal number."""
 _ALIASES = {
     "ger": "de", "deu": "de", "eng": "en", "fre": "fr", "fra": "fr", "spa": "es", "ita": "it", "por": "pt", "dut": "nl",
@@ -116,7 +143,9 @@ _ALIASES = {
 """Codes with three letters, and related languages -> the code of a table."""
 
 
-_ROMAN = frozenset("II III IV VI VII VIII IX XI XII XIII XIV XV XVI XVII XVIII XIX XX XXI".split())
+_ROMAN = frozenset(
+    f"{tens}{ones}" for tens in ("", "X", "XX") for ones in ("", "I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX")
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +160,7 @@ class Abbreviations:
     has_ordinals: bool
 
 
-@lru_cache(maxsize=None)
+@cache
 def abbreviations_of(language: str) -> Abbreviations:
     """Return the abbreviations of a language, those for all languages among them.
 

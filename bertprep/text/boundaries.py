@@ -6,13 +6,13 @@ sentence, such as the full stop, need a space behind them and then no small lett
 abbreviation. Marks of other scripts, such as the ideographic full stop, end a sentence wherever they stand.
 
 NumPy finds the marks of many paragraphs at once and decides about most of them: about those with a letter or a digit behind
-them, about those with a space and a small letter, and about those between a long word and a capital letter. Python decides about
-the others, one by one. Both need a time that is linear in the length of the text.
+them, about those with a space and a small letter, and about those between a usual word and a capital letter. Python decides
+about the others, one by one. Both need a time that is linear in the length of the text.
 """
 
 import re
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -56,9 +56,10 @@ _CHAPTER = re.compile("[^\\W\\d_]+ ")
 _NUMERAL = re.compile("[0-9]+|[IVXLC]+|[A-Z]")
 _DOTTED = re.compile("-?[^\\W\\d_]{1,3}(?:[.-]{1,2}[^\\W\\d_]{1,3})+|[^\\W_]+-(?:[^\\W\\d_]\\.)+[^\\W\\d_]")
 """A word with a full stop inside, such as U.S, Ph.D, J.-H or pro-U.S."""
-_NEVER = frozenset(
-    "e.g i.e z.b d.h u.a o.ä i.d.r m.e т.е т.н т.к p.ex t.ex bl.a f.eks o.a i.a m.m d.v.s п.э п.е тј т.ј н.э н.е p.e t.j n.b".split()
-)
+_NEVER = frozenset((
+    "e.g", "i.e", "z.b", "d.h", "u.a", "o.ä", "i.d.r", "m.e", "т.е", "т.н", "т.к", "p.ex", "t.ex", "bl.a", "f.eks",
+    "o.a", "i.a", "m.m", "d.v.s", "п.э", "п.е", "тј", "т.ј", "н.э", "н.е", "p.e", "t.j", "n.b",
+))  # fmt: skip
 """Such words that no sentence ends with."""
 _LAST_LETTERS = ("т. ", "и ")
 _NO_START = frozenset(",;:.!?\u2026%)]}\u060c\u061b\u3001\uff0c\uff1b\uff1a\uff09\u300d\u300f\u3011\u300b")
@@ -156,7 +157,7 @@ class SentenceSplitter:
     def _judge_words(
         self, codes: npt.NDArray[Any], stops: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-        """Return of each full stop between a word and a capital letter whether it ends a sentence, and whether the word is a title.
+        """Return of each full stop before a capital letter whether it ends a sentence, and whether the word is a title.
 
         Neither is certain of a word that may be an abbreviation, or has other characters than ASCII letters.
         """
@@ -248,7 +249,7 @@ class SentenceSplitter:
         if len(word) == 1 and word.isalpha():
             if before.endswith(_LAST_LETTERS) and small in "дпкe":
                 return False
-            return word != "I" or before[:1].isupper() and before.split()[-1][:1].isupper()
+            return word != "I" or (before[:1].isupper() and before.split()[-1][:1].isupper())
         if word.isdigit() or _NUMERAL.fullmatch(word):
             return language.has_ordinals and len(word) < 4 and next_word[:1].isalpha()
         return _DOTTED.fullmatch(word) is not None
@@ -259,7 +260,7 @@ def _between(first: str, codes: npt.NDArray[Any], last: str) -> npt.NDArray[np.b
     return found
 
 
-@lru_cache(maxsize=None)
+@cache
 def _keys_of(language: Abbreviations) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
     """Return the keys of the abbreviations of a language, in order, and which of them are those of titles."""
     titles = {_key_of(word) for word in language.titles}

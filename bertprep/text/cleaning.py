@@ -1,6 +1,7 @@
 """Writes documents as lines: one paragraph or sentence per line, with single spaces, and a blank line after each document.
 
-Beside white space, only what `Counts` counts is changed. Control characters and Unicode normalization are left to BERT's tokenizer.
+Beside white space, only what `Counts` counts is changed. Control characters and Unicode normalization are left to BERT's
+tokenizer.
 """
 
 from collections.abc import Callable, Iterable
@@ -23,8 +24,8 @@ def write_lines(
     batch: list[str] = []
 
     def write_batch() -> None:
-        lines = (line for document in split_documents(batch, splitter, language, counts) for line in (*document, ""))
-        write("\n".join((*lines, "")).encode())
+        documents = split_documents(batch, splitter, language, counts)
+        write("".join("\n".join((*lines, "", "")) for lines in documents).encode())
         batch.clear()
 
     for document in documents:

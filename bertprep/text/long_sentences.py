@@ -30,7 +30,10 @@ _INNER = (
         f"(?<=[{HAN}{KANA}{THAI}{OTHER_UNSPACED}])(?=[{HAN}\u3042-\u30fa\u0e01-\u0e2e\u0e40-\u0e44\u0e81-\u0eae\u0ec0-\u0ec4\u1000-\u1021\u1780-\u17a2])"
     ),
 )
-"""Where a sentence that is too long is divided: near the middle, at the first of these that it has there. The last has no mark at all."""
+"""Where a sentence that is too long is divided: near the middle, at the first of these that it has there.
+
+The last has no mark at all.
+"""
 
 
 def _has_heavy(text: str) -> bool:

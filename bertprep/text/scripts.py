@@ -1,4 +1,4 @@
-"""Sets of characters, written as in a regular expression: marks that end, close and begin sentences, and scripts without spaces.
+"""Sets of characters, written as in a regular expression: marks that end, close and begin sentences, and scripts.
 
 `table_of` makes tables of them, for the code points that `codes_of` returns.
 """
@@ -18,8 +18,7 @@ OWN_STOPS = (
     "\u1c7e\u1c7f\u2cf9-\u2cfb\u2e3c\u2e53\u2e54\u2e60\u2e61\u3002\ua4ff\ua60e\ua60f\ua6f3\ua6f7\ua876\ua877\ua8ce\ua8cf\ua92f\ua9c8"
     "\ua9c9\uaa5d-\uaa5f\uaaf0\uaaf1\uabeb\ufe12\ufe15\ufe16\ufe52\ufe56\ufe57\uff01\uff0e\uff1f\uff61"
 )
-"""The other marks of the property, and the Tibetan shads; those of scripts beyond the Basic Multilingual Plane are apart, since a set
-with them is searched ten times as slowly."""
+"""The other marks of the property in the Basic Multilingual Plane, and the Tibetan shads."""
 RARE_STOPS = (
     "\U00010a56\U00010a57"
     "\U00010f55-\U00010f59\U00010f86-\U00010f89\U00011047\U00011048\U000110be-\U000110c1\U00011141-\U00011143\U000111c5\U000111c6"
@@ -28,7 +27,11 @@ RARE_STOPS = (
     "\U00011a9b\U00011a9c\U00011c41\U00011c42\U00011ef7\U00011ef8\U00011f43\U00011f44\U00016a6e\U00016a6f\U00016af5\U00016b37"
     "\U00016b38\U00016b44\U00016d6e\U00016d6f\U00016e98\U0001bc9f\U0001da88"
 )
-CLOSING = "\"'\u2018\u2019\u201c\u201d\u00ab\u00bb\u2039\u203a)\\]}_*\u00b9\u00b2\u00b3\u2070\u2074-\u2079\u2020\u2021\u3009\u300b\u300d\u300f\u3011\u3015\u3017\u3019\u301b\u301e\u301f\uff02\uff07\uff09\uff3d\uff5d\uff60\uff63\ufe42\ufe44"
+CLOSING = (
+    "\"'\u2018\u2019\u201c\u201d\u00ab\u00bb\u2039\u203a)\\]}_*"
+    "\u00b9\u00b2\u00b3\u2070\u2074-\u2079\u2020\u2021"
+    "\u3009\u300b\u300d\u300f\u3011\u3015\u3017\u3019\u301b\u301e\u301f\uff02\uff07\uff09\uff3d\uff5d\uff60\uff63\ufe42\ufe44"
+)
 """Marks that stay with the sentence before them where no space separates them. Some open a quotation elsewhere."""
 OPENING = (
     "\"'\u2018\u2019\u201a\u201b\u201c\u201d\u201e\u201f\u00ab\u00bb\u2039\u203a(\\[{_*#\u00a1\u00bf\\-\u2010-\u2015\u2022\u00b7\u300a\u3008\u300c\u300e\u3010\u3014"

@@ -1,9 +1,9 @@
-r"""Makes paragraphs of the lines of a document: joins lines that were wrapped, and drops what belongs to a page, not to the text.
+r"""Makes paragraphs of the lines of a document: joins lines that were wrapped, and drops what belongs to a page.
 
 A blank line ends a paragraph. The lines between blank lines are wrapped if they reach nearly the same width, at most
-`MAX_WIDTH`: the first word of the next line would not have fit. Any other line is a paragraph of its own: a heading, an item of a
-list, a verse. In one block a heading may stand above wrapped lines, so each line break is judged, by the lines of the whole block
-and by those of the whole document.
+`MAX_WIDTH`: the first word of the next line would not have fit. Any other line is a paragraph of its own: a heading, an item
+of a list, a verse. In one block a heading may stand above wrapped lines, so each line break is judged, by the lines of the
+whole block and by those of the whole document.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bertprep.text.scripts import CLOSING, OWN_STOPS, SPACED_STOPS, UNSPACED, codes_of, set_of, table_of
+from bertprep.text.scripts import CLOSING, UNSPACED, codes_of, set_of, table_of
 
 MAX_WIDTH = 120
 """Longer lines are not wrapped; a character of full width counts as two."""
@@ -39,7 +39,13 @@ _BREAK_WITHOUT_SPACE = re.compile(f"(?<=[{UNSPACED}])\\s*\n\\s*(?=[{UNSPACED}])"
 _HYPHENS = "-\u2010\u00ad\u00ac"
 _HYPHENATED = re.compile(rf"[{_HYPHENS}](?<=[^\W\d_].)\n\s*(?=([^\W_]{{1,40}}))")
 _LETTERS_BEFORE = re.compile(r"[^\W\d_]+$")
-_SUSPENDED = frozenset("and or to und oder bis sowie bzw et ou y o e ed en of och eller og i a и или lub oraz".split())
+_CONTINUED = "\x0c"
+"""Ends the last line of a page whose sentence goes on; it counts as white space."""
+_ALSO_JOINING = _HYPHENS + _CONTINUED
+_SUSPENDED = frozenset((
+    "and", "or", "to", "und", "oder", "bis", "sowie", "bzw", "et", "ou", "y", "o", "e", "ed", "en", "of", "och",
+    "eller", "og", "i", "a", "и", "или", "lub", "oraz",
+))  # fmt: skip
 """Words before which a hyphen stays at the end of its word, as in `pre- and postwar`."""
 _FIRST = re.compile(r"[\s\"'“”‘’„«»(\[{¿¡_*]{0,40}([^\s\"'“”‘’„«»(\[{¿¡_*])")
 _FIRST_WORD = re.compile(f"\\s*([^\\s{_WIDE.pattern[1:-1]}]+|..?)")
@@ -59,9 +65,10 @@ _ENDS = frozenset(".!?…:‽。．！？｡।॥؟۔։።။៕។་།")
 _CLOSING = "".join(set_of(CLOSING))
 _INNER_WORD = re.compile(r"(?<=[\w,;] )[^\W\d_]")
 _FIRST_LETTER = re.compile(r"[^\W\d_]")
-_CONTINUED = "\x0c"
-"""Ends the last line of a page whose sentence goes on; it counts as white space."""
-_PAGE_NUMBER = r"(?:[Pp]age |[Ss]eite |[Pp]\. ?)?[-–—\[(|~*]*[^\S\n]?([0-9]{1,4}|[ivxlc]{1,7})[^\S\n]?[-–—\])|~*]*(?: (?:of|von|/) [0-9]{1,4})?"
+_PAGE_NUMBER = (
+    r"(?:[Pp]age |[Ss]eite |[Pp]\. ?)?[-–—\[(|~*]*[^\S\n]?([0-9]{1,4}|[ivxlc]{1,7})[^\S\n]?[-–—\])|~*]*"
+    r"(?: (?:of|von|/) [0-9]{1,4})?"
+)
 _ODD_SPACES = [*filter(str.isspace, map(chr, range(0x3001)))]
 _ODD_SPACES.remove(" ")
 _ODD_SPACES.remove("\n")
@@ -203,8 +210,7 @@ class _Document:
     def _find_width(self, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], widths: npt.NDArray[np.int64]) -> int:
         """Return the width at which the document is wrapped, or 0: the one that many lines reach and hardly any exceeds.
 
-        `widths` are those of the lines of blocks of several lines. Where most lines begin with a capital letter though no sentence
-        ends before them, it is verse or a list.
+        `widths` are those of the lines of blocks of several lines. Verse and lists have none.
         """
         counts = np.cumsum(np.bincount(np.minimum(widths, MAX_WIDTH + 1), minlength=MAX_WIDTH + 2))
         reached = counts - np.concatenate([np.zeros(_PEAK, np.int64), counts[:-_PEAK]])  # lines of the last so many widths
@@ -237,7 +243,7 @@ class _Document:
         return frozenset(re.findall(r"[^\W\d_]+", self._lines.text.lower()))
 
     def _divide(self, lines: Sequence[str], first: int) -> Iterator[str]:
-        """Yield the paragraphs of a block: lines, or wrapped lines with their line breaks; `first` is the number of its first line."""
+        """Yield the paragraphs of a block, whose first line has the number `first`: each is a line, or wrapped lines."""
         widths = self._lines.widths[first : first + len(lines)].tolist()
         runs: list[list[int]] = [[]]
         has_long = False
@@ -264,6 +270,8 @@ class _Document:
         """Return for each line but the last whether the next one continues it; `has_long` if the block has unwrapped lines."""
         if len(lines) == 1:
             return []
+        if has_long and len(lines) < 4 and not any(line[-1] in _ALSO_JOINING for line in lines[:-1]):
+            return [False] * (len(lines) - 1)
         widest = max(widths)
         is_near = bool(self._width) and widest >= self._width - _SLACK // 2 and not has_long
         if is_near:
@@ -287,16 +295,13 @@ class _Document:
         joins = []
         for width, each, is_full in zip(widths[:-1], breaks, full, strict=True):
             continues = each.first.islower() and not each.is_end
-            if each.is_table:
-                joins.append(False)
-            elif each.is_item and (items > 1 or each.is_end or not is_full):
+            if each.is_table or (each.is_item and (items > 1 or each.is_end or not is_full)):
                 joins.append(False)
             elif each.is_continued or (each.is_hyphen and each.first.islower()):
                 joins.append(True)
             elif is_wrapped:
-                joins.append(
-                    is_full or (not each.is_end and (continues and 2 * width >= widest or is_near and 4 * width >= 3 * widest))
-                )
+                is_nearly_full = (continues and 2 * width >= widest) or (is_near and 4 * width >= 3 * widest)
+                joins.append(is_full or (is_nearly_full and not each.is_end))
             else:
                 joins.append(is_full and continues and widest >= _LEAST_WIDTH and not are_verses)
         return joins
@@ -310,7 +315,7 @@ class _Document:
         return paragraph.replace("\n", " ")
 
     def _join_word(self, match: re.Match[str]) -> str:
-        """Return what joins the two parts of a word that a line break divides: nothing, or a hyphen that may belong to the word."""
+        """Return what joins the two parts of a divided word: nothing, or a hyphen that may belong to the word."""
         hyphen, end = match[0][0], match[1]
         if end.lower() in _SUSPENDED:
             return f"{hyphen} "
@@ -352,7 +357,7 @@ class _Break:
 
 
 def _are_verses(breaks: Sequence[_Break]) -> bool:
-    """Return whether lines begin with capital letters that do not begin sentences, far more often than the words inside them."""
+    """Return whether lines begin with capital letters, inside of sentences, far more often than other words do."""
     firsts = [each.first for each in breaks if not each.is_end]
     small, capital = sum(map(str.islower, firsts)), sum(map(str.isupper, firsts))
     if capital <= 0.4 * (small + capital):
@@ -387,10 +392,10 @@ def with_single_spaces(line: str) -> str:
 
 
 def drop_page_ends(text: str, counts: Counts) -> str:
-    r"""Return a text without its form feeds, page numbers and repeated running heads, with the sentences around them joined.
+    r"""Return a text without its form feeds, page numbers and running heads, with the sentences around them joined.
 
-    Page numbers stand next to form feeds, or follow one another through text that they interrupt. A running head is a line next to
-    several ends of pages, or one that interrupts a sentence.
+    Page numbers stand next to form feeds, or follow one another through text that they interrupt. A running head is a line next
+    to several ends of pages, or one that interrupts a sentence.
 
     >>> drop_page_ends("The house and\n12\n\x0cTHE BOOK OF DAYS\n\nthe tree.", counts := Counts())
     'The house and\x0c\nthe tree.'

@@ -19,7 +19,8 @@ LINE_BREAKS = "\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"  # where str.splitlines
 SENTENCES = {
     "en": [
         "The U.S. paid $3.5 million, i.e. all of it.| Mr. Jay (of New York) said: “It is done.”| Was it?| No!| He left.",
-        "He was World No. 1.| See Eq. (2), Fig. 3 and vol. 1.| J.-H. Rosny and John F. Kennedy came.| So did I.| Mr. Jay did not.",
+        "He was World No. 1.| See Eq. (2), Fig. 3 and vol. 1.| J.-H. Rosny and John F. Kennedy came.",
+        "So did I.| Mr. Jay did not.",
         "They live in the U.S.| The house is old.| She is a pro-U.S. Senator.| He has a Ph.D.| Yes, so has she.",
         "Apple Inc. Chairman Jay spoke at 5 p.m. on Sept. 3.| It was late.| He came at 5 p.m.| The end.",
         "He waited…| She came.| He was… tired.| And then...| It broke.| He said... nothing.",
@@ -65,7 +66,8 @@ SENTENCES = {
         "「你好。」|他说。|3．14是π。|他笑道:“走吧!”|他走了。",
     ],
     "ja": [
-        "デフォルトは near です。|near は near です。|「そうです。」と言った。|「行く。」|彼は出た。|そう？と聞いた。|はい！|でもだめ。",
+        "デフォルトは near です。|near は near です。|「そうです。」と言った。|「行く。」|彼は出た。",
+        "そう？と聞いた。|はい！|でもだめ。",
         "『はい。』って言う。|3．5倍。|終わり｡|次",
     ],
     "ko": ["그는 왔다.| 그녀는 갔다.| 정말?| 네."],
