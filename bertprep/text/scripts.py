@@ -49,6 +49,8 @@ WIDE_MARKS = "\u2e80-\u303f\ufe30-\ufe6f\uff00-\uff65"
 UNSPACED = HAN + KANA + THAI + OTHER_UNSPACED + WIDE_MARKS
 """Characters between which a line break is no space; Hangul is not among them."""
 
+_ALL = "".join(map(chr, range(1 << 16)))
+
 
 def codes_of(text: str, line_ends: int) -> npt.NDArray[Any]:
     """Return the code points of a text, and of some more line ends; those beyond the Basic Multilingual Plane are 0xFFFF."""
@@ -63,10 +65,11 @@ def codes_of(text: str, line_ends: int) -> npt.NDArray[Any]:
 
 def set_of(characters: str) -> frozenset[str]:
     """Return the characters of the Basic Multilingual Plane that are in a set."""
-    return frozenset(filter(re.compile(f"[{characters}]").match, map(chr, range(1 << 16))))
+    return frozenset(re.findall(f"[{characters}]", _ALL))
 
 
 def table_of(characters: str) -> npt.NDArray[np.bool_]:
     """Return which code points of the Basic Multilingual Plane are in a set."""
-    is_in = re.compile(f"[{characters}]").match
-    return np.array([is_in(chr(code)) is not None for code in range(1 << 16)])
+    table = np.zeros(len(_ALL), np.bool_)
+    table[[*map(ord, re.findall(f"[{characters}]", _ALL))]] = True
+    return table

@@ -59,7 +59,7 @@ _TABLE = "|│┃┌├└┏┣┗╔║╠╚+─━═┼"
 """What begins a line of a table."""
 _MAY_BEGIN_ITEM = table_of(f"-*+•◦▪·‣0-9\\t{_TABLE}")
 _IS_UNSPACED = table_of(UNSPACED)
-_MORE_WIDTH = table_of(_WIDE.pattern[1:-1]).astype(np.int64) + 7 * table_of("\\t")
+_MORE_WIDTH = table_of(_WIDE.pattern[1:-1]).astype(np.int8) + np.int8(7) * table_of("\\t")
 """By how much a character is wider than one column; a tab is about eight columns."""
 _ENDS = frozenset(".!?…:‽。．！？｡।॥؟۔։።။៕។་།")
 _CLOSING = "".join(set_of(CLOSING))
@@ -114,7 +114,7 @@ class _Lines:
         widths = ends - starts
         has_unspaced = not text.isascii() and bool(_IS_UNSPACED.take(codes).any())
         if has_unspaced or "\t" in text:
-            more = np.concatenate([[0], np.cumsum(_MORE_WIDTH.take(codes))])
+            more = np.concatenate([[0], np.cumsum(_MORE_WIDTH.take(codes), dtype=np.int32)])
             widths = widths + more[ends] - more[starts]
         spaces = codes == ord(" ")
         surplus = np.concatenate([spaces[:1], spaces[1:] & (spaces | are_ends)[:-1]])
