@@ -13,7 +13,7 @@ from typing import NoReturn
 from bertprep import recipes
 from bertprep.errors import BertprepError
 from bertprep.options import add_options, read_options
-from bertprep.parser import Parser
+from bertprep.parser import Parser, ShowVersion
 from bertprep.terminal import exit_status, run_program
 from bertprep.version import __version__
 
@@ -85,7 +85,7 @@ HINTS = {
     "--dataset-name": "is --dataset here",
     "--tokenizer-name": "is --tokenizer here",
     "--validation-file": "is --test-input here",
-    "--validation-split-percentage": "is the test fraction of bertprep shard, which makes the text that --corpus names",
+    "--validation-split-percentage": "is --test-fraction here, a fraction such as 0.05",
     "--preprocessing-num-workers": "is --workers here",
     "--max-seq-length": _OF_EXAMPLES,
     "--mlm-probability": _OF_EXAMPLES,
@@ -124,7 +124,7 @@ def make_parser(
     `hints` say what replaces the options of other programs' scripts (`Parser`).
     """
     parser = Parser(prog=prog, description=description)
-    parser.add_argument("--version", action="version", version=f"bertprep {__version__}", help="show the version")
+    parser.add_argument("--version", action=ShowVersion, nargs=0, const=f"bertprep {__version__}", help="show the version")
     subparsers = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for name, summary in commands.items():
         of_command = subparsers.add_parser(name, help=summary, description=summary, hints=hints)

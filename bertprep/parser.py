@@ -169,6 +169,14 @@ def _takes_commas(action: argparse.Action | None) -> bool:
     return getattr(action, "takes_commas", False)
 
 
+class ShowVersion(argparse.Action):
+    """Prints `const` like the results of a command; argparse's own action ignores a disk that is full."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        print_results(str(self.const))
+        parser.exit()
+
+
 class _HelpAll(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
         if isinstance(parser, Parser):

@@ -128,8 +128,8 @@ def test_results_fit_a_screen(golden_corpus: Path, tmp_path: Path) -> None:
         *findings, more, title, heading, row, masks, shares, verdict = str(outcome).splitlines()
         assert title == f"{outcome.title}: 40 errors, {outcome.warnings} warning{'s' if outcome.warnings > 1 else ''}"
         assert (heading.split()[:3], row.split()[:2]) == (["split", "files", "records"], ["training", "1"])
-        assert masks == "  split     [MASK]    kept  random token  next: random"
-        assert (shares.count("%"), max(map(len, (heading, row, masks, shares))) < 80) == (4, True)
+        assert masks == "  split     [MASK]    kept  random token  next: random  cut off  truncated"
+        assert (shares.count("%"), max(map(len, (heading, row, masks, shares))) < 80) == (6, True)
         assert [finding.partition(":")[0] for finding in findings] == ["error"] * 5
         assert more == f"... and {len(outcome.findings) - 5} more findings: .findings has all"
         assert verdict.startswith("40 errors, ")

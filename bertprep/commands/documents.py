@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from bertprep.commands.request import DocumentRequest
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.paths import as_path, is_object
-from bertprep.work.layout import TEST
+from bertprep.work.layout import TEST, Workspace
 from bertprep.work.ledger import is_started
 
 if TYPE_CHECKING:
@@ -77,6 +77,18 @@ def check_documents(
         check_blocks(sources, language, makes_pairs=makes_pairs)
 
 
+def find_downloaded(workspace: Workspace, corpus: str) -> list[Source]:
+    """Return the sources of the sample corpus or of a downloaded one; none for any other corpus."""
+    from bertprep.sources.corpora import parts_of
+    from bertprep.sources.documents import TEXT, Source
+    from bertprep.sources.downloaded import downloaded_sources
+    from bertprep.sources.sample import SAMPLE, write_sample
+
+    if corpus == SAMPLE:
+        return [Source(str(write_sample(workspace)), TEXT, {})]
+    return [source for part in parts_of(corpus) for source in downloaded_sources(workspace, part)]
+
+
 def find_sources_of(
     request: DocumentRequest, corpus: str, made_with: Mapping[str, Any], workers: int
 ) -> tuple[Sequence[Source], Mapping[str, TextFile]]:
@@ -84,7 +96,6 @@ def find_sources_of(
 
     Raises `SourcesGoneError` if they cannot be read, or are not those that `made_with` of the manifest lists.
     """
-    from bertprep.commands.shard import downloaded
     from bertprep.sources.corpora import parts_of
     from bertprep.sources.noted import SourcesGoneError, is_unchanged, noted_sources
     from bertprep.sources.sample import SAMPLE
@@ -93,7 +104,7 @@ def find_sources_of(
     advice = "to keep line breaks, give the text with --input or --dataset"
     if corpus == SAMPLE or parts_of(corpus):
         try:
-            sources = list(downloaded(request.workspace, corpus))
+            sources = find_downloaded(request.workspace, corpus)
         except BertprepError as error:
             raise SourcesGoneError(str(error)) from error
     else:

@@ -15,7 +15,7 @@ from bertprep.errors import UsageError
 from bertprep.files.paths import sizes_of
 from bertprep.options import narrowed
 from bertprep.sources.corpora import GIVEN, language_of, name_corpus, name_data_set, parts_of, printed_name
-from bertprep.sources.sample import SAMPLE, write_sample
+from bertprep.sources.sample import SAMPLE
 from bertprep.terminal import counted, print_results, warn
 from bertprep.work.layout import MANIFEST, SPLITS, TEST, TRAINING, Workspace, text_shard
 from bertprep.work.ledger import is_started
@@ -73,7 +73,7 @@ class Shard(ShardSettings, DocumentRequest):
 
         Raises `UsageError` for contradictory or impossible arguments, and `BertprepError` for invalid or incomplete data.
         """
-        from bertprep.commands.documents import check_documents, find_given
+        from bertprep.commands.documents import check_documents, find_downloaded, find_given
         from bertprep.sources.noted import note_sources
         from bertprep.text.shards import shard_corpus
         from bertprep.text.summary import name_inputs, report_shards, warn_of_lone_documents
@@ -86,7 +86,9 @@ class Shard(ShardSettings, DocumentRequest):
         if self.corpus is None and not self.inputs:
             others = "" if self.is_given else ", or your own text with --input"
             self.reporter.message(f"shard: using the corpus {printed_name(corpus)} (choose another with --corpus{others})")
-        sources = find_given(self) if self.is_given else downloaded(workspace, corpus)
+        sources = find_given(self) if self.is_given else find_downloaded(workspace, corpus)
+        if not sources and not self.is_given:
+            raise missing_shards(workspace, corpus)
         language = _find_language(self.language or language_of(corpus), sources)
         settings = replace(narrowed(ShardSettings, self), language=language)
         if self.is_given and settings.splitter != BY_LINES:
@@ -191,18 +193,6 @@ def _find_language(given: str | None, sources: Sequence[Source]) -> str | None:
         )
         return None
     return given or next(iter(chosen), None)
-
-
-def downloaded(workspace: Workspace, corpus: str) -> Sequence[Source]:
-    """Return the sources of the sample corpus or of a downloaded one; raise `UsageError` for any other corpus."""
-    from bertprep.sources.documents import TEXT, Source
-    from bertprep.sources.downloaded import downloaded_sources
-
-    if corpus == SAMPLE:
-        return [Source(str(write_sample(workspace)), TEXT, {})]
-    if parts := parts_of(corpus):
-        return [source for part in parts for source in downloaded_sources(workspace, part)]
-    raise missing_shards(workspace, corpus)
 
 
 def missing_shards(workspace: Workspace, corpus: str) -> UsageError:

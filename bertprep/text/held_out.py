@@ -106,7 +106,7 @@ class HeldOut:
         """
         names = ("shards", "test_fraction", "splitter", "language", "keep_duplicates")
         if missing := next((name for name in ("inputs", *names) if name not in made.made_with), None):
-            raise SourcesGoneError(f"an early version of bertprep made them, whose manifest lacks {missing}")
+            raise SourcesGoneError(f"their manifest lacks {missing}")
         if made.made_with["splitter"] not in SPLITTERS:
             raise SourcesGoneError(f"another version of bertprep made them, with the splitter {made.made_with['splitter']}")
         documents = [

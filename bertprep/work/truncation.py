@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from operator import add
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from bertprep.rules import Rule
 from bertprep.untrusted import COUNT
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 MANY_CUT_OFF = 0.01
 """The fraction of a text's tokens that may be cut off from long sentences without a warning."""
@@ -30,7 +31,7 @@ TRUNCATION = "truncation"
 
 def count_over(tokens: NDArray[np.int64]) -> dict[str, int]:
     """Count the sentences that exceed each length in FITTING, given the tokens of each sentence, for a file's entry."""
-    return {f"over_{longest}": int(np.count_nonzero(tokens > longest)) for longest in FITTING}
+    return {f"over_{longest}": int((tokens > longest).sum()) for longest in FITTING}
 
 
 def _check_bins(counts: list[Any]) -> list[Any]:
@@ -62,6 +63,8 @@ class Truncation:
     @classmethod
     def of_sentences(cls, tokens: NDArray[np.int64], longest: int, *, paired: int, truncated: int) -> Truncation:
         """Count the sentences with these numbers of tokens; `longest` is the most that fits a record."""
+        import numpy as np  # which commands that only read a manifest need not load
+
         beyond = np.maximum(tokens - longest, 0)
         bins = np.bincount(np.searchsorted(LENGTHS, tokens), minlength=len(LENGTHS) + 1)
         return cls(

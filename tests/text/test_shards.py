@@ -253,7 +253,15 @@ def test_what_is_changed_beside_white_space_is_counted_and_printed(tmp_path: Pat
     for number in range(3):
         (tmp_path / "books").mkdir(exist_ok=True)
         (tmp_path / "books" / f"{number}.txt").write_text(f"Book {number}.\n\n{book}")
-    asked = ["shard", "--input", str(tmp_path / "books"), "--one-document-per-file", "--workdir", str(tmp_path / "data"), "--corpus"]
+    asked = [
+        "shard",
+        "--input",
+        str(tmp_path / "books"),
+        "--one-document-per-file",
+        "--workdir",
+        str(tmp_path / "data"),
+        "--corpus",
+    ]
     assert main([*asked, "books", "--workers", "1"]) == 0
     manifest = read_manifest(tmp_path / "data/sharded/books")
     assert manifest is not None
