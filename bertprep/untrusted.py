@@ -91,15 +91,18 @@ def read_bounded(path: Path, most_bytes: int = MAX_JSON_BYTES) -> bytes:
         os.close(descriptor)
 
 
-def parse_json(data: bytes) -> Any:
+def parse_json(data: bytes, *, nan_is_null: bool = False) -> Any:
     """Parse JSON in UTF-8; raise `ValueError` if it is invalid, has repeated keys, NaN or Infinity, or is nested too deeply.
+
+    With `nan_is_null`, NaN and Infinity are None: Python writes them for missing values of tables.
 
     >>> parse_json(b'{"seq": 128}')
     {'seq': 128}
     """
     try:
         text = data.decode().removeprefix("\ufeff")
-        content = json.loads(text, object_pairs_hook=_unique, parse_constant=_finite, parse_float=_finite)
+        constant = (lambda _: None) if nan_is_null else _finite
+        content = json.loads(text, object_pairs_hook=_unique, parse_constant=constant, parse_float=_finite)
     except UnicodeDecodeError as error:
         raise ValueError(f"its byte {error.start:,} is not UTF-8") from None
     except RecursionError:

@@ -1,15 +1,17 @@
 """Reads files of labelled texts: GLUE's and the user's own.
 
-TSV is read as in Google's `run_classifier.py`: there is no quoting, carriage returns are removed, and only newlines end lines.
-JSON Lines can have any text. Errors name the file and line.
+GLUE's TSV is read as in Google's `run_classifier.py`: there is no quoting, carriage returns are removed, and only newlines end
+lines. A user's own file is a table: TSV, CSV, JSON Lines, a JSON array or Parquet, whose columns are found by name. Rows
+without a text or a gold label are left out and counted. Errors name the file and line.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,18 +19,35 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep.errors import BertprepError, reading
-from bertprep.files.object_cache import open_local
+from bertprep.errors import BertprepError
 from bertprep.tasks.glue import MAX_SCORE, UNLABELLED, GlueTask
+from bertprep.tasks.tables import (
+    PlacedRow,
+    has_quoted_cells,
+    is_json,
+    is_parquet,
+    json_rows,
+    parquet_rows,
+    read_data,
+    read_text,
+    split_cells,
+)
 from bertprep.terminal import counted
-from bertprep.untrusted import parse_json
 from bertprep.work.layout import by_number
 
-TEXT_A = ("text_a", "sentence1", "text", "sentence")
-TEXT_B = ("text_b", "sentence2")
-LABEL = ("label",)
-"""The column names that a user's own file may have."""
-_MAX_LABELS = 1000
+TEXT_A = ("text_a", "sentence1", "text", "sentence", "premise")
+TEXT_B = ("text_b", "sentence2", "hypothesis")
+LABEL = ("label", "labels", "gold_label")
+"""The column names that a user's own file may have. Of several names of a label, the first one counts."""
+MISSING = frozenset(
+    ("", "#N/A", "#NA", "-NaN", "-nan", "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null", "-", "unknown")
+)
+"""What stands for no label: what pandas reads as missing, the - of SNLI, and unknown, as in some of GLUE's test sets."""
+_NO_NUMBER = ("-1", "-100")
+"""What stands for no label among numbered classes, in `datasets` and in PyTorch."""
+_MAX_LABELS, _MAX_LABEL = 1000, 200  # the number of labels, and of characters in one
+_SEPARATORS = "\t,;|"
+_WHOLE = re.compile(r"([+-]?\d+)\.0+")
 _NO_BREAKS = str.maketrans("\t\n\r", "   ")  # BERT's tokenizer treats them as spaces; here they end columns and lines
 _SHOWN = 40  # characters of a label, in errors
 
@@ -39,7 +58,7 @@ Labels = NDArray[np.int32] | NDArray[np.float32]
 
 @dataclass(frozen=True)
 class TextFile:
-    """The examples of a file, in order; the first is on line `first_line`, after the header if there is one."""
+    """The examples of a file, in order, and where each one is, such as "line 3". The first is on line `first_line`."""
 
     path: Path
     split: str
@@ -47,57 +66,147 @@ class TextFile:
     sha256: str
     first_line: int
     rows: list[Row]
+    places: Sequence[str]
+    unlabelled: int = 0
+    """The number of rows that were left out, since they have no label or no text."""
 
     @property
     def labels(self) -> list[bytes]:
         return [row[2] for row in self.rows]
 
     def fault(self, row: int, why: str) -> BertprepError:
-        return _fault(self.path, self.first_line + row, why)
+        return BertprepError(f"{self.path}: {self.places[row]}: {why}")
 
 
 def _fault(path: Path, line: int, why: str) -> BertprepError:
     return BertprepError(f"{path}: line {line:,}: {why}")
 
 
+class _Lines(Sequence[str]):
+    """The places of examples of which each is one line."""
+
+    def __init__(self, first: int, count: int) -> None:
+        self._numbers = range(first, first + count)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __getitem__(self, index: Any) -> Any:
+        return f"line {self._numbers[index]:,}"
+
+
 def read_file(path: Path, split: str, task: GlueTask) -> TextFile:
     """Read the examples of a file; raise `BertprepError` for the first invalid line."""
-    with reading(path, "; expected a file of examples"), open_local(path) as file:
-        data = file.read()
-    lines = _split_lines(path, data)
-    if not lines:
+    data = read_data(path, "a file of examples")
+    described = path, split, len(data), hashlib.sha256(data).hexdigest()
+    if not task.folder and (is_parquet(data) or is_json(data)):
+        rows, places = _read_objects(path, split, data)
+        return TextFile(*described, 1, rows, places)
+    text = read_text(path, data)
+    if not text:
         raise BertprepError(f"{path}: is empty; expected one example per line")
+    if not task.folder:
+        separator = _separator(split, text.partition("\n")[0])
+        if separator != "\t" or has_quoted_cells(text):
+            rows, places = _read_cells(path, split, text, separator)
+            return TextFile(*described, 2, rows, places)
+    lines = text.encode().split(b"\n")
+    rows, first_line = _read_lines(path, split, task, lines if lines[-1] else lines[:-1])
+    return TextFile(*described, first_line, rows, _Lines(first_line, len(rows)))
+
+
+def _read_lines(path: Path, split: str, task: GlueTask, lines: Sequence[bytes]) -> tuple[list[Row], int]:
+    """Return the examples of TSV without quoting, and the number of the first one's line."""
     rows: list[Row] = []
     skipped = 0
     try:
-        read, skipped = _reader(path, split, task, lines[0])
+        read, skipped = _reader(split, task, lines)
         for text in lines[skipped:]:
             rows.append(read(text))  # noqa: PERF401 - an error takes its line number from the length
     except ValueError as error:
         raise _fault(path, skipped + len(rows) + 1, str(error)) from error
     if not rows:
         raise BertprepError(f"{path}: has a header but no examples; expected one example per line")
-    return TextFile(path, split, len(data), hashlib.sha256(data).hexdigest(), skipped + 1, rows)
+    return rows, skipped + 1
 
 
-def _split_lines(path: Path, data: bytes) -> list[bytes]:
-    wrong, why = data.find(b"\0"), "has a NUL byte, which text never has; is this a text file?"
+def _separator(split: str, header: str) -> str:
+    """Return what separates the columns of a user's own table: that by which its header has the columns of a task."""
+    for separator in _SEPARATORS:
+        try:
+            _find_columns(split, _names(header, separator))
+        except ValueError:
+            continue
+        return separator
+    return "\t"
+
+
+def _names(header: str, separator: str) -> list[str]:
     try:
-        data.decode()
-    except UnicodeDecodeError as error:
-        wrong, why = error.start, f"byte 0x{data[error.start]:02x} is not UTF-8; convert the file, for instance with iconv"
-    if wrong >= 0:
-        raise _fault(path, 1 + data.count(b"\n", 0, wrong), why)
-    lines = data.replace(b"\r", b"").split(b"\n")
-    return lines if lines[-1] else lines[:-1]
+        return next((cells for _, cells in split_cells(header, separator)), [])
+    except ValueError:
+        return header.split(separator)
 
 
-def _reader(path: Path, split: str, task: GlueTask, first: bytes) -> tuple[Callable[[bytes], Row], int]:
-    if not task.folder and path.suffix.lower() in (".jsonl", ".json"):
-        return partial(_read_object, _find_columns(split, list(_parse_object(first)))), 0
-    header = first.decode().removeprefix("\ufeff").split("\t")
+def _read_cells(path: Path, split: str, text: str, separator: str) -> tuple[list[Row], list[str]]:
+    """Return the examples of a table with quotes, and the place of each."""
+    rows, places = [], []
+    try:
+        cells = split_cells(text, separator)
+        names = next(names for _, names in cells)
+        wanted = _find_columns(split, names)
+        for number, found in cells:
+            if not rows and len(found) == len(names) + 1:
+                names = ["", *names]  # R writes no name for the numbers of the rows
+            if len(found) != len(names):
+                name = {"\t": "tabs", ",": "commas", ";": "semicolons"}.get(separator, separator)
+                raise ValueError(
+                    f"line {number:,}: has {counted(len(found), 'column')}, expected {len(names)}, separated by {name}; put "
+                    "quotes around texts that have one"
+                )
+            rows.append(_read_object(wanted, split, dict(zip(names, found, strict=True))))
+            places.append(f"line {number:,}")
+    except ValueError as error:
+        raise BertprepError(f"{path}: {error}") from error
+    if not rows:
+        raise BertprepError(f"{path}: has a header but no examples; expected one example per line")
+    return rows, places
+
+
+def _read_objects(path: Path, split: str, data: bytes) -> tuple[list[Row], list[str]]:
+    """Return the examples of JSON or Parquet, and the place of each. In Parquet, numbered labels may have names."""
+    objects: Iterable[PlacedRow]
+    names: Sequence[str] = ()
+    if is_parquet(data):
+        features, objects = parquet_rows(path, data)
+        column = next((features[name] for name in LABEL if name in features), None)
+        names = column.get("names") or () if isinstance(column, dict) else ()
+    else:
+        objects = json_rows(path, data)
+    rows, places = [], []
+    wanted: tuple[str, str | None, str | None] | None = None
+    for where, values in objects:
+        try:
+            wanted = wanted or _find_columns(split, list(values))
+            label = values.get(wanted[2] or "")
+            if names and type(label) is int and 0 <= label < len(names):
+                values[str(wanted[2])] = str(names[label])
+            rows.append(_read_object(wanted, split, values))
+        except ValueError as error:
+            raise BertprepError(f"{path}: {where}: {error}") from error
+        places.append(where)
+    if not rows:
+        raise BertprepError(f"{path}: has no examples; expected one example per line")
+    return rows, places
+
+
+def _reader(split: str, task: GlueTask, lines: Sequence[bytes]) -> tuple[Callable[[bytes], Row], int]:
+    header = lines[0].decode().split("\t")
     if not task.folder:
-        return partial(_read_columns, _columns(header, *_find_columns(split, header))), 1
+        wanted = _find_columns(split, header)
+        if len(lines) > 1 and lines[1].count(b"\t") == len(header):
+            header = ["", *header]  # R writes no name for the numbers of the rows
+        return partial(_read_own_columns, _columns(header, *wanted)), 1
     file = task.files[split]
     text_b = task.texts[1] if len(task.texts) > 1 else None
     columns = _columns(file.columns, task.texts[0], text_b, None if split in UNLABELLED else task.label)
@@ -136,30 +245,29 @@ def _read_columns(columns: Columns, line: bytes) -> Row:
     return fields[columns.text_a], b"" if text_b is None else fields[text_b], b"" if label is None else fields[label]
 
 
-def _read_object(names: tuple[str, str | None, str | None], line: bytes) -> Row:
-    values = _parse_object(line)
+def _read_own_columns(columns: Columns, line: bytes) -> Row:
+    text_a, text_b, label = _read_columns(columns, line)
+    return text_a, text_b, canonical(label.decode()).encode()
+
+
+def _read_object(names: tuple[str, str | None, str | None], split: str, values: Mapping[str, Any]) -> Row:
+    """Return the example in a row of a table; a text or label that is null is empty."""
     text_a, text_b, label = names
-    if label and type(values.get(label)) is int:
-        values[label] = str(values[label])
-    return _text(values, text_a), _text(values, text_b), _text(values, label)
+    missing = next((name for name in names if name and name not in values), None)
+    if missing:
+        raise ValueError(f"has no {missing!r}, unlike the first one; fix or remove it")
+    return (
+        _text(text_a, values[text_a]),
+        _text(text_b, values[text_b]) if text_b else b"",
+        _text(label, _label(label, values[label])) if label and split not in UNLABELLED else b"",
+    )
 
 
-def _parse_object(line: bytes) -> dict[str, Any]:
-    try:
-        values = parse_json(line)
-    except ValueError as error:
-        raise ValueError(f"is not JSON ({error}); expected one object per line") from error
-    if not isinstance(values, dict):
-        raise ValueError('is not a JSON object; expected one per line, such as {"text": "...", "label": "..."}')
-    return values
-
-
-def _text(values: dict[str, Any], name: str | None) -> bytes:
-    if name is None:
+def _text(name: str, value: object) -> bytes:
+    if value is None:
         return b""
-    value = values.get(name)
     if not isinstance(value, str):
-        raise ValueError(f"has no text {name!r}, unlike the first line; fix or remove the line")
+        raise ValueError(f"{name!r} is {value!r:.{_SHOWN}}, expected a string")
     if "\0" in value:
         raise ValueError(f"{name!r} has a NUL character, which text never has; remove it")
     try:
@@ -168,19 +276,72 @@ def _text(values: dict[str, Any], name: str | None) -> bytes:
         raise ValueError(f"{name!r} has half of a surrogate pair, which is not a character; remove it") from None
 
 
+def _label(name: str, value: object) -> object:
+    """Return a label of JSON or Parquet as its text: true as `true`, 1 and 1.0 as `1`."""
+    if isinstance(value, bool | int | float):
+        return canonical("" if value != value else str(value))
+    if isinstance(value, list | dict):
+        raise ValueError(f"{name!r} is a {'list' if isinstance(value, list) else 'object'}, expected one label for each text")
+    return canonical(value) if isinstance(value, str) else value
+
+
+def canonical(label: str) -> str:
+    """Return the name of a label without what a table adds to it: pandas writes 1 as 1.0 beside empty cells, and true as True.
+
+    >>> [canonical(label) for label in ("1.0", "True", "1.5", "yes")]
+    ['1', 'true', '1.5', 'yes']
+    """
+    if label in ("True", "False"):
+        return label.lower()
+    found = _WHOLE.fullmatch(label)
+    return found[1] if found else label
+
+
 def _find_columns(split: str, names: Sequence[str]) -> tuple[str, str | None, str | None]:
     found: list[str | None] = []
-    for choices in (TEXT_A, TEXT_B, LABEL):
+    for choices in (TEXT_A, TEXT_B):
         there = [name for name in names if name in choices]
         if len(there) > 1:
             raise ValueError(f"has the columns {' and '.join(there)}, expected one of them; remove or rename the others")
         found.append(there[0] if there else None)
-    text_a, text_b, label = found
+    text_a, text_b = found
+    label = next((name for name in LABEL if name in names), None)
     is_labelled = split not in UNLABELLED
     if text_a is None or (is_labelled and label is None):
-        missing = f"{' or '.join(TEXT_A)} for the text" if text_a is None else "label"
-        raise ValueError(f"has no column {missing}; its columns are {', '.join(names)[:200]}")
+        missing = f"{' or '.join(TEXT_A)} for the text" if text_a is None else " or ".join(LABEL)
+        raise ValueError(f"has no column {missing}; its columns are {', '.join(names)[:200]}; name them in the first line")
     return text_a, text_b, label if is_labelled else None
+
+
+def leave_out_unlabelled(file: TextFile, task: GlueTask) -> TextFile:
+    """Return a file without the rows that have no gold label or, in a user's own file, no text.
+
+    Raises `BertprepError` if none is left. The rows of a split for submissions are all kept, since each needs a prediction.
+    """
+    if file.split in UNLABELLED:
+        return file
+    known = {label.encode() for label in task.labels}
+    kept = [
+        index
+        for index, (text, _, label) in enumerate(file.rows)
+        if (label in known or not _is_missing(label.decode())) and (task.folder or text.strip())
+    ]
+    if not kept:
+        raise BertprepError(
+            f"{file.path}: none of its {len(file.rows):,} rows has a text and a label; name it test... if it needs predictions"
+        )
+    if len(kept) == len(file.rows):
+        return file
+    return replace(
+        file,
+        rows=[file.rows[index] for index in kept],
+        places=[file.places[index] for index in kept],
+        unlabelled=len(file.rows) - len(kept),
+    )
+
+
+def _is_missing(label: str) -> bool:
+    return label.strip() in MISSING or canonical(label) in _NO_NUMBER
 
 
 def label_ids(file: TextFile, task: GlueTask) -> Labels:
@@ -197,22 +358,33 @@ def label_ids(file: TextFile, task: GlueTask) -> Labels:
     for row, label in enumerate(labels):
         if label not in ids:
             why = f"the label is {label[:_SHOWN]!r}, expected one of {', '.join(task.labels[:20])}"
-            if task.folder and file.first_line + row == 1 and label.lower() == task.label.lower():
+            if task.folder and file.places[row] == "line 1" and label.lower() == task.label.lower():
                 why = "is a header, but this GLUE file has none: its first line is an example; remove the header"
             raise file.fault(row, why)
     return np.array([ids[label] for label in labels], np.int32)
 
 
 def find_labels(file: TextFile) -> tuple[str, ...]:
-    """Return the distinct labels of a user's training file, sorted; numbers are sorted by value."""
-    if b"" in file.labels:
-        raise file.fault(file.labels.index(b""), "its label is empty, expected a name; add the label or remove the line")
+    """Return the distinct labels of a user's training file, sorted; numbers are sorted by value.
+
+    What stands for no label is none of them. -1 is one if the others are 0 or 1, as in sentiments, or other negative numbers.
+    """
     found = {label.decode() for label in file.labels}
-    if not 2 <= len(found) <= _MAX_LABELS:
-        raise BertprepError(
-            f"{file.path}: has {len(found):,} labels, expected 2 to {_MAX_LABELS:,}; check the file, or name them with --labels"
+    long = next((label for label in found if len(label) > _MAX_LABEL), None)
+    if long is not None:
+        row = file.labels.index(long.encode())
+        raise file.fault(
+            row, f"its label has {len(long):,} characters, expected at most {_MAX_LABEL}; is this the right column?"
         )
-    return tuple(sorted(found, key=by_number))
+    labels = {label for label in found if not _is_missing(label)}
+    if all(map(_is_number, labels)) and (max(map(float, labels), default=0) <= 1 or min(map(float, labels)) < 0):
+        labels |= found & set(_NO_NUMBER[:1])
+    if not 2 <= len(labels) <= _MAX_LABELS:
+        raise BertprepError(
+            f"{file.path}: has {counted(len(labels), 'label')}, expected 2 to {_MAX_LABELS:,}; check the file, or name them with "
+            "--labels"
+        )
+    return tuple(sorted(labels, key=by_number))
 
 
 def _is_number(text: str) -> bool:

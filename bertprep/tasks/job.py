@@ -18,7 +18,7 @@ from bertprep.instances.vocabulary import padding_warnings
 from bertprep.records.dataset_info import ledgers_by_format
 from bertprep.tasks import EXAMPLES_PER_FILE
 from bertprep.tasks.glue import GlueTask, find_task, own_task
-from bertprep.tasks.glue_files import find_labels, read_file
+from bertprep.tasks.glue_files import TextFile, canonical, find_labels, leave_out_unlabelled, read_file
 from bertprep.tasks.records import TaskRecordMaker, TaskSource, glue_source, squad_source
 from bertprep.tasks.squad import read_squad
 from bertprep.tasks.squad_features import SquadFeatures, make_features
@@ -157,16 +157,34 @@ def glue_records(
     if not task.folder:
         if not labels and TRAINING not in texts:
             raise UsageError(f"{task.name}: its labels are unknown; give --labels, or a training file (train...)")
-        task = own_task(task.name, labels or find_labels(texts[TRAINING]))
+        task = own_task(task.name, [*map(canonical, labels)] or find_labels(texts[TRAINING]))
     inputs = [_describe(split, file.size_bytes, file.sha256) for split, file in texts.items()]
+    texts = {split: leave_out_unlabelled(file, task) for split, file in texts.items()}
     return TaskRecords(
         task=GLUE,
         data_set=f"glue_{task.name}",
         files=files,
         source=glue_source(texts, task, vocabulary, settings),
         made_with={"name": task.name, "labels": list(task.labels), "inputs": inputs, **asdict(settings)},
+        warnings=_glue_warnings(texts, task, labels),
         letters=measure_texts(b" ".join(row[:2]).decode() for file in texts.values() for row in file.rows),
     )
+
+
+def _glue_warnings(texts: Mapping[str, TextFile], task: GlueTask, given: Sequence[str]) -> list[str]:
+    warnings = [
+        f"{file.path}: left out {file.unlabelled:,} of {file.unlabelled + len(file.rows):,} rows, since they have no label or no "
+        "text"
+        for file in texts.values()
+        if file.unlabelled
+    ]
+    if "-1" in task.labels and not given:
+        others = ",".join(label for label in task.labels if label != "-1")
+        warnings.append(
+            f"{texts[TRAINING].path}: -1 is taken as a class; if these rows have no label, give --labels {others} to leave them "
+            "out"
+        )
+    return warnings
 
 
 def _describe(split: str, size_bytes: int, sha256: str) -> dict[str, Any]:

@@ -61,11 +61,14 @@ class TaskSource:
 def glue_source(files: Mapping[str, TextFile], task: GlueTask, vocabulary: Vocabulary, settings: GlueSettings) -> TaskSource:
     """Return the examples of files of labelled texts; raise `BertprepError` for an unknown label or score."""
     shape = Shape(RegressionExamples if task.is_regression else ClassificationExamples, settings.seq, 0)
-    splits = {}
+    splits, counts = {}, {}
     for split, file in files.items():
         make = partial(_make_examples, file.rows, label_ids(file, task), vocabulary, settings)
         splits[split] = Split(shape, bounds_of(len(file.rows), file.first_line - 1), make)
-    return TaskSource(splits, {f"{split}_examples": len(file.rows) for split, file in files.items()}, task.labels)
+        counts[f"{split}_examples"] = len(file.rows)
+        if file.unlabelled:
+            counts[f"{split}_unlabelled"] = file.unlabelled
+    return TaskSource(splits, counts, task.labels)
 
 
 def _make_examples(

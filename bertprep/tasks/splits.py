@@ -17,7 +17,13 @@ _SPLIT_OF_NAME = {
     "test_mismatched": SUBMISSION_MISMATCHED, "test": SUBMISSION, "diagnostic": SUBMISSION,
 }  # fmt: skip
 """The beginning of a file's name, which no letter may follow -> the split."""
-_SUFFIXES = {SQUAD: (".json",), GLUE: (".tsv", ".jsonl", ".json"), NER: (".conll", ".txt", ".jsonl", ".json", ".parquet")}
+_TABLES = (".jsonl", ".json", ".parquet")
+_SUFFIXES = {
+    SQUAD: _TABLES,
+    GLUE: (".tsv", ".csv", *_TABLES),
+    NER: (".conll", ".conllu", ".bio", ".iob", ".iob2", ".tsv", ".txt", *_TABLES),
+}
+"""Task -> the suffixes of the files that are read from a folder; a file that is named may have any."""
 
 
 def find_splits(task: str, inputs: Sequence[Path | str], downloaded: Sequence[Path]) -> dict[str, Path]:

@@ -99,15 +99,15 @@ MISTAKES: list[tuple[str, str | bytes, str]] = [
     ("tsv", "text\tlabel\nthe cat\tgood\n\n", "line 3: is blank, expected 2 or more columns"),
     ("tsv", "text\tlabel\nthe cat\tgood\nthe dog\tugly\n", "line 3: the label is 'ugly', expected one of bad, good"),
     ("tsv", "text\tlabel\nthe cat\t\n", "line 2: the label is '', expected one of bad, good"),
-    ("tsv", "words\tlabel\nthe cat\tgood\n", "line 1: has no column text_a or sentence1 or text or sentence for the text"),
-    ("tsv", "text\tclass\nthe cat\tgood\n", "line 1: has no column label; its columns are text, class"),
+    ("tsv", "words\tlabel\nthe cat\tgood\n", "line 1: has no column text_a or sentence1 or text or sentence or premise for the"),
+    ("tsv", "text\tclass\nthe cat\tgood\n", "line 1: has no column label or labels or gold_label; its columns are text, class"),
     ("tsv", "text\tsentence\tlabel\na\tb\tgood\n", "line 1: has the columns text and sentence"),
     ("tsv", "text\tlabel\nthe cat\tgood\nthe\0\tgood\n", "line 3: has a NUL"),
-    ("tsv", b"text\tlabel\nthe cat\tgood\ncaf\xe9\tgood\n", "line 3: byte 0xe9 is not UTF-8"),
+    ("tsv", b"text\tlabel\nthe cat\tgood\ncaf\xe9\tgood\n", "line 3: expected UTF-8, found 0xe9"),
     ("tsv", "", "is empty; expected one example per line"),
     ("jsonl", '{"text": "a", "label": "bad"}\n{"text": \n', "line 2: is not JSON"),
-    ("jsonl", '{"text": "a", "label": "bad"}\n{"text": 5, "label": "bad"}\n', "line 2: has no text 'text'"),
-    ("jsonl", '{"text": "a", "label": true}\n', "line 1: has no text 'label'"),
+    ("jsonl", '{"text": "a", "label": "bad"}\n{"text": 5, "label": "bad"}\n', "line 2: 'text' is 5, expected a string"),
+    ("jsonl", '{"text": "a", "label": true}\n', "line 1: the label is 'true', expected one of bad, good"),
     ("jsonl", '{"text": "\\ud800", "label": "bad"}\n', "line 1: 'text' has half of a surrogate pair"),
     ("jsonl", '{"text": "\\u0000", "label": "bad"}\n', "line 1: 'text' has a NUL"),
     ("mrpc", "1\t5\t6\tthe cat\ta dog\n", "line 1: is an example, expected the header Quality\\t#1 ID"),
@@ -140,7 +140,7 @@ def test_labels_are_found_in_the_training_file(tmp_path: Path) -> None:
     path.write_text("text\tlabel\na\t10\nb\t2\nc\t10\nd\t1\n")
     assert find_labels(read_file(path, TRAINING, REVIEWS)) == ("1", "2", "10")
     path.write_text("text\tlabel\nb\t\n")
-    with pytest.raises(BertprepError, match=r"train\.tsv: line 2: its label is empty, expected a name; add the label"):
+    with pytest.raises(BertprepError, match=r"train\.tsv: has 0 labels, expected 2 to 1,000; check the file"):
         find_labels(read_file(path, TRAINING, REVIEWS))
 
 

@@ -33,7 +33,7 @@ def test_what_names_no_split_is_refused(folder: Path) -> None:
     ):
         with pytest.raises(UsageError, match=message):
             find_splits(GLUE, inputs, [])
-    with pytest.raises(UsageError, match=r"has no \.json file whose name shows which split it is"):
+    with pytest.raises(UsageError, match=r"has no \.jsonl or \.json or \.parquet file whose name shows which split it is"):
         find_splits(SQUAD, [folder], [])
     with pytest.raises(UsageError, match=r"absent\.json: does not exist; fetch it with bertprep download squad, or name files"):
         find_splits(SQUAD, [], [folder / "absent.json"])
