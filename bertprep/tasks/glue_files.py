@@ -381,8 +381,8 @@ def find_labels(file: TextFile) -> tuple[str, ...]:
         labels |= found & set(_NO_NUMBER[:1])
     if not 2 <= len(labels) <= _MAX_LABELS:
         raise BertprepError(
-            f"{file.path}: has {counted(len(labels), 'label')}, expected 2 to {_MAX_LABELS:,}; check the file, or name them with "
-            "--labels"
+            f"{file.path}: has {counted(len(labels), 'label')}, expected 2 to {_MAX_LABELS:,}; check the file, or name them "
+            "with --labels"
         )
     return tuple(sorted(labels, key=by_number))
 

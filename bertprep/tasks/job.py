@@ -173,16 +173,16 @@ def glue_records(
 
 def _glue_warnings(texts: Mapping[str, TextFile], task: GlueTask, given: Sequence[str]) -> list[str]:
     warnings = [
-        f"{file.path}: left out {file.unlabelled:,} of {file.unlabelled + len(file.rows):,} rows, since they have no label or no "
-        "text"
+        f"{file.path}: left out {file.unlabelled:,} of {file.unlabelled + len(file.rows):,} rows, since they have no label or "
+        "no text"
         for file in texts.values()
         if file.unlabelled
     ]
     if "-1" in task.labels and not given:
         others = ",".join(label for label in task.labels if label != "-1")
         warnings.append(
-            f"{texts[TRAINING].path}: -1 is taken as a class; if these rows have no label, give --labels {others} to leave them "
-            "out"
+            f"{texts[TRAINING].path}: -1 is taken as a class; if these rows have no label, give --labels {others} to leave "
+            "them out"
         )
     return warnings
 

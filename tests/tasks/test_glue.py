@@ -99,7 +99,7 @@ MISTAKES: list[tuple[str, str | bytes, str]] = [
     ("tsv", "text\tlabel\nthe cat\tgood\n\n", "line 3: is blank, expected 2 or more columns"),
     ("tsv", "text\tlabel\nthe cat\tgood\nthe dog\tugly\n", "line 3: the label is 'ugly', expected one of bad, good"),
     ("tsv", "text\tlabel\nthe cat\t\n", "line 2: the label is '', expected one of bad, good"),
-    ("tsv", "words\tlabel\nthe cat\tgood\n", "line 1: has no column text_a or sentence1 or text or sentence or premise for the"),
+    ("tsv", "words\tlabel\nthe cat\tgood\n", "line 1: has no column text_a or sentence1 or text or sentence or premise for"),
     ("tsv", "text\tclass\nthe cat\tgood\n", "line 1: has no column label or labels or gold_label; its columns are text, class"),
     ("tsv", "text\tsentence\tlabel\na\tb\tgood\n", "line 1: has the columns text and sentence"),
     ("tsv", "text\tlabel\nthe cat\tgood\nthe\0\tgood\n", "line 3: has a NUL"),

@@ -16,6 +16,7 @@ from bertprep.errors import UsageError
 from bertprep.files.atomic import atomic_file
 from bertprep.options import option
 from bertprep.records.records import Records
+from bertprep.tasks.conll import OUTSIDE, has_no_prefix
 from bertprep.weights import google_names
 from bertprep.weights.google_names import Shapes
 from bertprep.work.manifest import TASK_RECORDS
@@ -164,16 +165,17 @@ def score_entities(expected: Sequence[Sequence[str]], found: Sequence[Sequence[s
 def find_entities(tags: Sequence[str]) -> list[Entity]:
     """Return the entities of a sentence in IOB1, IOB2, IOE or BIOES. As in CoNLL's script, an I- without a B- starts one too.
 
-    >>> find_entities(["B-PER", "I-PER", "O", "I-LOC", "B-LOC"])
-    [('PER', 0, 1), ('LOC', 3, 3), ('LOC', 4, 4)]
+    A tag is read as seqeval reads it: its first character is the prefix. A tag without a prefix, such as PER, is read as I-PER.
+
+    >>> find_entities(["B-PER", "I-PER", "O", "I-LOC", "B-LOC", "PER", "PER"])
+    [('PER', 0, 1), ('LOC', 3, 3), ('LOC', 4, 4), ('PER', 5, 6)]
     """
     entities: list[Entity] = []
-    first, before, before_kind = 0, "O", ""
-    for index, tag in enumerate([*tags, "O"]):
-        prefix, _, kind = tag.partition("-")
-        kind = kind or "_"
-        goes_on = "O" not in (prefix, before) and kind == before_kind and before not in _ENDS and prefix not in _STARTS
-        if before != "O" and not goes_on:
+    first, before, before_kind = 0, OUTSIDE, ""
+    for index, tag in enumerate([*tags, OUTSIDE]):
+        prefix, kind = ("I", tag) if has_no_prefix(tag) else (tag[0], tag[1:].split("-", 1)[-1] or "_")
+        goes_on = OUTSIDE not in (prefix, before) and kind == before_kind and before not in _ENDS and prefix not in _STARTS
+        if before != OUTSIDE and not goes_on:
             entities.append((before_kind, first, index - 1))
         if not goes_on:
             first = index
