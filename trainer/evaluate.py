@@ -24,6 +24,7 @@ from bertprep.files.paths import local_path, path_arg
 from bertprep.options import Settings, add_options, option, read_options
 from bertprep.progress import Reporter, print_message
 from bertprep.records.records import Records
+from bertprep.sources.release import CONFIG
 from bertprep.terminal import print_results, warn
 from bertprep.work.choose import find_records, find_training_tokens
 from bertprep.work.data_set import DataSet
@@ -108,7 +109,7 @@ def run(namespace: argparse.Namespace) -> int:
         settings, why = choose_engine(settings, packed=data.is_packed)
         check_engine(settings, packed=data.is_packed)
         _check_task(file, task, data.folders[0])
-        warning = check_vocabulary(file, data)
+        warnings = filter(None, (check_vocabulary(file, data), _explain_unnamed_labels(file, task)))
         model = model_of(file) if options.model is None else ModelConfig.load(options.model)
         for split in splits:
             check_fits_model(split.data, model, options.model or str(file))
@@ -123,7 +124,7 @@ def run(namespace: argparse.Namespace) -> int:
         engine.build(model, OptimizerSettings(), seed=0, task=task)
         engine.restore(weights)
         if engine.is_first:
-            if warning:
+            for warning in warnings:
                 warn(warning)
             print_message(
                 f"{file}: {task.describe()} on {engine.device_name}, engine {settings.engine}{f': {why}' if why else ''}"
@@ -204,6 +205,18 @@ def _check_task(file: Path, task: Task, data: Path) -> None:
                 f"{file.parent}: its labels are {', '.join(names)}, but those of the records in {data} are "
                 f"{', '.join(task.labels)}; make your own records with --labels in the model's order, or name another model"
             )
+
+
+def _explain_unnamed_labels(file: Path, task: Task) -> str:
+    """Return a warning if a published head does not name its labels, so that only their order gives them a meaning."""
+    labels = task.labels or ()
+    are_numbers = labels == tuple(map(str, range(len(labels))))  # LABEL_0 is then label 0, whoever trained the model
+    if not labels or are_numbers or is_checkpoint(file) or labels_of(file) is not None:
+        return ""
+    return (
+        f"{file}: its labels have no names, so they are taken for {', '.join(labels)[:200]}, in this order; if the model was "
+        f"trained with another order, name them in id2label of {file.parent / CONFIG}"
+    )
 
 
 def _check_predictions(out: Path, splits: Sequence[Split]) -> None:

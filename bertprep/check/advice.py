@@ -65,6 +65,9 @@ ADVICE = {
     "split-words": "remove these files and make them again: with a larger vocabulary, or one of the text's language, "
     "or train one, or a larger one, on this text with bertprep vocab",
     "letters-lost": "remove these files and make them again with --cased and a cased vocabulary",
+    "answers-misplaced": "correct answer_start, the number of characters before the answer, and run bertprep task again",
+    "words-are-numbers": "make a file with the word in the first column and its tag in the last one, and run bertprep task "
+    "again",
     "vocabulary-case": "make the records again with a vocabulary whose case agrees with --cased",
     "short-documents": "if each file is one document, run bertprep shard again with --one-document-per-file "
     "and another --corpus; else join documents that are parts of one text",
@@ -148,6 +151,8 @@ MEANINGS = {
     "unknown-tokens": "Every [UNK] is a word that the model cannot see. The vocabulary does not fit the text.",
     "split-words": "The vocabulary lacks most words and splits them into many pieces, from which a model learns less.",
     "letters-lost": "Lower-casing also removed accents, vowel signs or other marks, so different words became the same.",
+    "answers-misplaced": "Questions are lost, or learned with the words beside their answers.",
+    "words-are-numbers": "The model learns to tag the numbers of words in place of the words.",
     "vocabulary-case": "Words with capitals become [UNK], or tokens with capitals are never used.",
     "short-documents": "Documents are so short that most records have few tokens, and random second segments.",
     "duplicate-records": "The same records occur again more often than by chance. The model sees them more often than others.",

@@ -16,7 +16,7 @@ from bertprep import pool
 from bertprep.check import folder
 from bertprep.check.advice import EXPLAINED
 from bertprep.check.finding import ERROR, Finding
-from bertprep.check.fit import count_unknown, judge_letters, judge_words
+from bertprep.check.fit import count_unknown, judge_letters, judge_task_files, judge_words
 from bertprep.check.infer import DEFAULT_MASKED_LM_PROB, RecordOptions
 from bertprep.check.outcome import CheckedFile, Checks, Outcome
 from bertprep.check.record_sets import Records
@@ -73,6 +73,7 @@ def check_data_set(
         outcome.findings += judge_words(outcome, vocabulary, manifest.made_with.get("cased") if manifest else None)
     if manifest:
         outcome.findings += judge_letters(manifest)
+        outcome.findings += judge_task_files(manifest)
     outcome.findings += _check_formats(outcome.files)
     outcome.findings = _explain_changed_files(outcome, checks)
     outcome.findings.sort(key=lambda finding: (finding.level != ERROR, finding.code != "file-changed"))

@@ -23,12 +23,14 @@ from bertprep.config import masks_cut_off
 from bertprep.instances import Vocabulary
 from bertprep.instances.lower_case import MANY_CHANGES, LetterChanges
 from bertprep.instances.vocabulary import MANY_PIECES, capital_tokens, case_conflict
+from bertprep.tasks.ner import MANY_NUMBERS
 from bertprep.terminal import counted
-from bertprep.work.layout import MANIFEST
+from bertprep.work.layout import MANIFEST, TRAINING
 from bertprep.work.manifest import Manifest
 from bertprep.work.truncation import MANY_CUT_OFF, Truncation
 
 MAX_PADDING = 0.4
+MAX_MISPLACED = 0.01  # of the answers of SQuAD's layout
 MAX_UNKNOWN = 0.02  # of tokens or labels; a vocabulary of the text gives 0.0002, one of the wrong case 0.05
 SHORT_DOCUMENT = 3  # sentences: the largest number of two bits, since documents are counted by bits
 _MAX_SHORT_DOCUMENTS = 0.5  # fraction of all documents
@@ -196,6 +198,22 @@ def judge_letters(manifest: Manifest) -> Iterator[Finding]:
         expected = f"at most {MANY_CHANGES:.1%} of the letters of the text to change by more than case when it is lower-cased"
         found = f"{letters.changed / letters.letters:.1%}, {letters.changed:,} of {letters.letters:,} letters of a sample"
         yield Finding("letters-lost", MANIFEST, expected, found, level=WARNING)
+
+
+def judge_task_files(manifest: Manifest) -> Iterator[Finding]:
+    """Warn, by the counts of the manifest, of fine-tuning files with answers at other places, or numbers in place of words."""
+    counts = manifest.counts
+    dropped = counts.get(f"{TRAINING}_dropped", 0)
+    questions, misplaced = counts.get(f"{TRAINING}_questions", 0), dropped + counts.get(f"{TRAINING}_misplaced", 0)
+    if misplaced > MAX_MISPLACED * questions:
+        expected = f"at most {MAX_MISPLACED:.0%} of the answers for training not at their answer_start"
+        found = f"{misplaced:,} of {questions:,}; {dropped:,} of these questions are dropped"
+        yield Finding("answers-misplaced", MANIFEST, expected, found, level=WARNING)
+    for name, numbers in counts.items():
+        split = name.removesuffix("_numbers")
+        if split != name and numbers > MANY_NUMBERS * (words := counts.get(f"{split}_words", 0)):
+            expected = f"at most {MANY_NUMBERS:.0%} of the words of {split} to be numbers"
+            yield Finding("words-are-numbers", MANIFEST, expected, f"{numbers:,} of {words:,}", level=WARNING)
 
 
 def judge_documents(of_splits: Iterable[TokenCounts]) -> Iterator[Finding]:

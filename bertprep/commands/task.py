@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 CASED_MODEL = "google-bert/bert-base-cased"
 _UNUSUAL = {
-    "dropped": "since the context does not contain the answer",
+    "dropped": "since the answer is not at its answer_start",
+    "misplaced": "kept: the answer is not at its answer_start, but in the words there, where run_squad.py finds it too",
+    "without_tokens": "dropped, since no token is left of the answer",
     "recovered": "which run_squad.py drops because of white space in or around the answer",
 }
 """Further counts of SQuAD's training questions in the manifest, next to their total, and what each means."""
@@ -185,5 +187,7 @@ def run(request: Squad | Glue | Ner) -> None:
         print_results(f"labels: {', '.join(labels)}")  # shows a misspelled label, which would be a class of its own
     for name, why in _UNUSUAL.items():
         if found := counts.get(f"{TRAINING}_{name}"):
-            print_results(f"{name}: {found:,} of {counts[f'{TRAINING}_questions']:,} questions for training, {why}")
+            print_results(
+                f"{name.replace('_', ' ')}: {found:,} of {counts[f'{TRAINING}_questions']:,} questions for training, {why}"
+            )
     print_results(*request.finished_lines())

@@ -5,6 +5,7 @@ scikit-learn and SciPy compute the metrics; the extra `finetune` installs them.
 
 from __future__ import annotations
 
+import warnings
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ def compute_metrics(
 ) -> dict[str, float]:
     """Return the task's metrics for outputs (n, labels or 1) and true labels (n,); F1 is for class 1.
 
-    A correlation is 0 if it is undefined because all predictions or all labels are equal.
+    A correlation is NaN where SciPy's is: if all predictions or all labels are equal, or one of them is not finite.
     """
     predictions = predict(task, logits)
     if len(predictions) != len(labels) or not len(labels):
@@ -52,15 +53,15 @@ def _compute(name: str, labels: NDArray[Any], predictions: NDArray[Any]) -> floa
     from scipy import stats
     from sklearn import metrics
 
-    if name in (PEARSON, SPEARMAN):
-        if not np.isfinite(predictions).all():
-            return float("nan")
-        if len(np.unique(labels)) < 2 or len(np.unique(predictions)) < 2:
-            return 0.0
-        correlate = stats.pearsonr if name == PEARSON else stats.spearmanr
-        return float(correlate(labels.astype(np.float64), predictions.astype(np.float64)).statistic)
-    score = {ACCURACY: metrics.accuracy_score, F1: metrics.f1_score, MATTHEWS: metrics.matthews_corrcoef}[name]
-    return float(score(labels, predictions))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a class that is never predicted, and of constant scores
+        if name in (PEARSON, SPEARMAN):
+            if len(labels) < 2 or not np.isfinite(predictions).all():
+                return float("nan")
+            correlate = stats.pearsonr if name == PEARSON else stats.spearmanr
+            return float(correlate(labels.astype(np.float64), predictions.astype(np.float64)).statistic)
+        score = {ACCURACY: metrics.accuracy_score, F1: metrics.f1_score, MATTHEWS: metrics.matthews_corrcoef}[name]
+        return float(score(labels, predictions))
 
 
 def write_predictions(task: GlueTask, logits: NDArray[np.float32], path: Path) -> Path:

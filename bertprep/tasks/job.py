@@ -22,7 +22,8 @@ from bertprep.tasks.glue_files import TextFile, canonical, find_labels, leave_ou
 from bertprep.tasks.records import TaskRecordMaker, TaskSource, glue_source, squad_source
 from bertprep.tasks.squad import read_squad
 from bertprep.tasks.squad_features import SquadFeatures, make_features
-from bertprep.terminal import listed
+from bertprep.tasks.squad_offsets import explain_offsets
+from bertprep.terminal import counted, listed
 from bertprep.untrusted import CORPUS
 from bertprep.work.layout import DEV, QUESTIONS, TRAINING, VOCABULARY, record_names
 from bertprep.work.ledger import Ledger
@@ -111,11 +112,20 @@ def squad_records(files: Mapping[str, Path], version: str, vocabulary: Vocabular
 
 def _squad_warnings(features: Mapping[str, SquadFeatures], files: Mapping[str, Path], settings: SquadSettings) -> list[str]:
     warnings = []
-    dropped = features[TRAINING].dropped if TRAINING in files else []
-    if dropped:
-        warnings.append(
-            f"{files[TRAINING]}: dropped {len(dropped):,} questions whose answer is not in their context: {listed(dropped)}"
-        )
+    if TRAINING in files:
+        training, path = features[TRAINING], files[TRAINING]
+        if training.misplaced:
+            names = f": {listed(training.dropped)}" if training.dropped else ""
+            warnings.append(
+                f"{path}: {len(training.misplaced):,} of {len(training.data):,} answers are not at their answer_start "
+                f"({explain_offsets(training.data, training.misplaced)}); {counted(len(training.dropped), 'question')} dropped"
+                f"{names}"
+            )
+        if training.without_tokens:
+            warnings.append(
+                f"{path}: dropped {counted(len(training.without_tokens), 'question')} whose answer has no token: "
+                f"{listed(training.without_tokens)}"
+            )
     smallest = settings.seq - settings.max_query - 3  # [CLS] and two [SEP]
     if settings.doc_stride > smallest:
         warnings.append(

@@ -89,7 +89,12 @@ def squad_source(features: Mapping[str, SquadFeatures]) -> TaskSource:
         splits[split] = Split(Shape(kind, each.settings.seq, 0), bounds_of(len(each)), partial(_windows, each))
         counts[f"{split}_questions"] = len(each.data)
         if split == TRAINING:
-            counts |= {f"{split}_dropped": len(each.dropped), f"{split}_recovered": len(each.recovered)}
+            counts |= {
+                f"{split}_dropped": len(each.dropped),
+                f"{split}_misplaced": len(each.misplaced) - len(each.dropped),
+                f"{split}_without_tokens": len(each.without_tokens),
+                f"{split}_recovered": len(each.recovered),
+            }
     return TaskSource(splits, counts)
 
 

@@ -17,6 +17,7 @@ from bertprep.instances.vocabulary import Vocabulary
 from bertprep.records.examples import SquadEvalExamples, SquadExamples
 from bertprep.tasks.segments import Segments, lay_out
 from bertprep.tasks.squad import SquadData
+from bertprep.tasks.squad_offsets import explain_offsets
 from bertprep.tasks.squad_words import Answers, Words, find_answers, split_contexts, tokenize_texts
 
 FIRST_UNIQUE_ID = 1_000_000_000  # run_squad.py numbers the windows of each split from here
@@ -43,7 +44,11 @@ class SquadFeatures:
     recovered: list[str]
     """The ids of training questions that Google's script drops, but that have features here."""
     dropped: list[str]
-    """The ids of training questions without features, because their answer is not in the context."""
+    """The ids of training questions without features, because their answer is not at its offset."""
+    misplaced: list[int]
+    """All training questions whose answer is not at its offset, dropped or not."""
+    without_tokens: list[str]
+    """The ids of training questions without features, because no token is left of their answer."""
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -99,12 +104,15 @@ def make_features(
     order, spans = np.arange(len(data)), None
     recovered: list[str] = []
     dropped: list[str] = []
+    misplaced: list[int] = []
+    without_tokens: list[str] = []
     if training:
         answers = find_answers(data, words)
         order, spans = answers.kept, _answer_tokens(data, words, tokenizer, answers)
         vanishes = spans[0] > spans[1]  # no token is left; Google's script keeps these answers, at a wrong position
-        dropped = answers.dropped + [data.ids[question] for question in order[vanishes].tolist()]
-        recovered = [name for name in answers.recovered if name not in dropped]
+        dropped, misplaced = answers.dropped, answers.misplaced
+        without_tokens = [data.ids[question] for question in order[vanishes].tolist()]
+        recovered = [name for name in answers.recovered if name not in without_tokens]
         kept = np.flatnonzero(~vanishes).tolist()
         if shuffle:
             random.Random(SHUFFLE_SEED).shuffle(kept)
@@ -115,7 +123,10 @@ def make_features(
     query_sizes = np.minimum(queries.ends[order] - query_starts, settings.max_query)
     examples, starts, sizes = _cut(np.diff(first_tokens)[contexts], settings.seq - 3 - query_sizes, settings.doc_stride)
     if not len(examples):
-        raise BertprepError(f"{data.path}: none of its {len(data):,} questions has features; check that this is the right file")
+        cause = f": their answers are not at answer_start ({explain_offsets(data, misplaced)})" if misplaced else ""
+        raise BertprepError(
+            f"{data.path}: none of its {len(data):,} questions has features{cause}; check that this is the right file"
+        )
     return SquadFeatures(
         data=data,
         vocabulary=vocabulary,
@@ -129,6 +140,8 @@ def make_features(
         spans=spans,
         recovered=recovered,
         dropped=dropped,
+        misplaced=misplaced,
+        without_tokens=without_tokens,
     )
 
 

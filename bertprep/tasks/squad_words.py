@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep.instances.tokenizer import TokenizedLines, Tokenizer
-from bertprep.tasks.squad import WHITE_SPACE, SquadData
+from bertprep.tasks.squad import NO_ANSWER, WHITE_SPACE, SquadData
 
 _NARROW_SPACE = "\u202f".encode()
 _LINES = bytes.maketrans(b" \t\r", b"\n\n\n")
@@ -91,25 +91,33 @@ class Answers:
     recovered: list[str]
     """The ids of questions that Google's script drops, but that are kept here."""
     dropped: list[str]
-    """The ids of questions whose answer is not at its position in the context."""
+    """The ids of questions whose answer is neither at its offset nor in the words there."""
+    misplaced: list[int]
+    """The questions whose answer is not at its offset: those that are dropped, and those that Google's script keeps too."""
 
 
 def find_answers(data: SquadData, words: Words) -> Answers:
     """Return the words of each question's answer, or of the first of several answers (Google's script accepts only one)."""
-    questions = np.flatnonzero(data.answer_starts >= 0)
+    questions = np.flatnonzero(data.answer_starts != NO_ANSWER)
     contexts, starts = data.paragraphs[questions], data.answer_starts[questions]
     sizes = np.fromiter((len(data.answers[question][0]) for question in questions.tolist()), np.int64, len(questions))
     firsts = np.full(len(data), -1, np.int64)
     lasts = firsts.copy()
     firsts[questions] = words.of_offsets(contexts, starts)
     lasts[questions] = words.of_offsets(contexts, starts + sizes - 1)
-    recovered, dropped = [], []
+    recovered, dropped, misplaced = [], [], []
     is_kept = np.ones(len(data), bool)
     for question, context, start in zip(questions.tolist(), contexts.tolist(), starts.tolist(), strict=True):
         text = data.answers[question][0]
         is_there = data.contexts[context].startswith(text, start)
         if is_there and " ".join(text.split()) == text:
             continue  # words with single spaces between them are found by Google's script too
+        if not is_there:
+            misplaced.append(question)
+        if start < 0 or start + len(text) > len(data.contexts[context]):
+            is_kept[question] = False  # Google's script fails here
+            dropped.append(data.ids[question])
+            continue
         names = words.in_context(data.contexts, context)
         first, last = int(firsts[question]), int(lasts[question])
         if " ".join(text.split()) in " ".join(names[first : last + 1]):
@@ -122,4 +130,4 @@ def find_answers(data: SquadData, words: Words) -> Answers:
             is_kept[question] = False
             dropped.append(data.ids[question])
     kept = np.flatnonzero(is_kept)
-    return Answers(kept, firsts[kept], lasts[kept], recovered, dropped)
+    return Answers(kept, firsts[kept], lasts[kept], recovered, dropped, misplaced)

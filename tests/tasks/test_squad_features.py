@@ -92,7 +92,8 @@ def test_answers_that_are_not_there_are_dropped_and_of_several_the_first_is_lear
     }
     questions = [question(name, answers=found) for name, found in answers.items()]
     features = features_of(tmp_path, context, *questions, training=True)
-    assert (features.dropped, features.recovered) == (["wrong text", "elsewhere", "vanishes", "vanishes too"], [])
+    assert (features.dropped, features.recovered) == (["wrong text", "elsewhere"], [])
+    assert (features.without_tokens, features.misplaced) == (["vanishes", "vanishes too"], [0, 1])
     assert [features.data.ids[index] for index in features.order] == ["right"]
     assert (features[:].start_positions.tolist(), features[:].end_positions.tolist()) == ([4], [4])
     with pytest.raises(BertprepError, match="none of its 1 questions has features"):

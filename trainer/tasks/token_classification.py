@@ -27,8 +27,6 @@ from trainer.tasks.task import Logits, Output, Scorer, Task, mean_cross_entropy,
 
 Entity = tuple[str, int, int]
 """Its type, the index of its first tag, and the index of its last tag."""
-_ENDS, _STARTS = {"E", "S"}, {"B", "S"}
-"""The prefixes of tags that always end an entity, and of tags that always start one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,7 +163,8 @@ def score_entities(expected: Sequence[Sequence[str]], found: Sequence[Sequence[s
 def find_entities(tags: Sequence[str]) -> list[Entity]:
     """Return the entities of a sentence in IOB1, IOB2, IOE or BIOES. As in CoNLL's script, an I- without a B- starts one too.
 
-    A tag is read as seqeval reads it: its first character is the prefix. A tag without a prefix, such as PER, is read as I-PER.
+    A tag is read as seqeval reads it: its first character is the prefix, of which B, I, E, S and O are known. A tag without a
+    prefix, such as PER, is read as I-PER.
 
     >>> find_entities(["B-PER", "I-PER", "O", "I-LOC", "B-LOC", "PER", "PER"])
     [('PER', 0, 1), ('LOC', 3, 3), ('LOC', 4, 4), ('PER', 5, 6)]
@@ -174,10 +173,10 @@ def find_entities(tags: Sequence[str]) -> list[Entity]:
     first, before, before_kind = 0, OUTSIDE, ""
     for index, tag in enumerate([*tags, OUTSIDE]):
         prefix, kind = ("I", tag) if has_no_prefix(tag) else (tag[0], tag[1:].split("-", 1)[-1] or "_")
-        goes_on = OUTSIDE not in (prefix, before) and kind == before_kind and before not in _ENDS and prefix not in _STARTS
-        if before != OUTSIDE and not goes_on:
+        is_other_kind = kind != before_kind
+        if before in "ES" or (before in "BI" and prefix in "BSO") or (before not in "O." and is_other_kind):
             entities.append((before_kind, first, index - 1))
-        if not goes_on:
+        if prefix in "BS" or (before in "ESO" and prefix in "EI") or (prefix not in "O." and is_other_kind):
             first = index
         before, before_kind = prefix, kind
     return entities
