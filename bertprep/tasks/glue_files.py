@@ -156,7 +156,7 @@ def _read_cells(path: Path, split: str, text: str, separator: str) -> tuple[list
         names = next(names for _, names in cells)
         wanted = _find_columns(split, names)
         for number, found in cells:
-            if not rows and len(found) == len(names) + 1:
+            if not rows and len(found) == len(names) + 1 and found[0].isdecimal():
                 names = ["", *names]  # R writes no name for the numbers of the rows
             if len(found) != len(names):
                 name = {"\t": "tabs", ",": "commas", ";": "semicolons"}.get(separator, separator)
@@ -204,7 +204,7 @@ def _reader(split: str, task: GlueTask, lines: Sequence[bytes]) -> tuple[Callabl
     header = lines[0].decode().split("\t")
     if not task.folder:
         wanted = _find_columns(split, header)
-        if len(lines) > 1 and lines[1].count(b"\t") == len(header):
+        if len(lines) > 1 and lines[1].count(b"\t") == len(header) and lines[1].partition(b"\t")[0].isdigit():
             header = ["", *header]  # R writes no name for the numbers of the rows
         return partial(_read_own_columns, _columns(header, *wanted)), 1
     file = task.files[split]
@@ -384,7 +384,7 @@ def find_labels(file: TextFile) -> tuple[str, ...]:
             f"{file.path}: has {counted(len(labels), 'label')}, expected 2 to {_MAX_LABELS:,}; check the file, or name them "
             "with --labels"
         )
-    return tuple(sorted(labels, key=by_number))
+    return tuple(sorted(labels, key=float if all(map(_is_number, labels)) else by_number))
 
 
 def _is_number(text: str) -> bool:

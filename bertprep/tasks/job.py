@@ -92,12 +92,12 @@ def squad_records(files: Mapping[str, Path], version: str, vocabulary: Vocabular
     for split, path in files.items():
         if split not in (TRAINING, DEV):
             raise UsageError(f"--input {path}: SQuAD only has files for training and dev; name it train... or dev...")
-    inputs = [_describe(split, path.stat().st_size, checksum_of(path, SHA256)) for split, path in files.items()]
     features = {}
     for split, path in files.items():
         is_training = split == TRAINING
         data = read_squad(path, f"v{version}", training=is_training)
         features[split] = make_features(data, vocabulary, settings, training=is_training)
+    inputs = [_describe(split, path.stat().st_size, checksum_of(path, SHA256)) for split, path in files.items()]
     return TaskRecords(
         task=SQUAD,
         data_set=f"squad_v{version}",

@@ -62,7 +62,7 @@ def made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
         for name, content in files.items():
             (path := tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
             paths.append(str(path))
-        out = tmp_path / "out"
+        out = tmp_path / f"out_{len([*tmp_path.glob('out_*')])}"
         capsys.readouterr()
         line = ["task", *task.split(), "--input", *paths, *VOCABULARY, "--output", str(out), "--format", "tfrecord"]
         status = main([*line, "--workers", "1", *options])
@@ -205,8 +205,8 @@ def test_questions_without_an_answer_in_rows_of_datasets(made: Any) -> None:
     none = {**FLAT, "id": "none", "answers": {"text": [], "answer_start": []}}
     done = made("squad", {"train.jsonl": f"{json.dumps(FLAT)}\n{json.dumps(none)}\n"}, "--version", "2.0")
     assert sorted(done.rows().is_impossible.tolist()) == [0, 1]
-    assert made("squad", {"train.jsonl": json.dumps(none)}, "--output", f"{done.folder}_2").status == 1
-    assert "--version 2.0" in made("squad", {"train.jsonl": json.dumps(none)}, "--output", f"{done.folder}_2").printed
+    assert made("squad", {"train.jsonl": json.dumps(none)}).status == 1
+    assert "--version 2.0" in made("squad", {"train.jsonl": json.dumps(none)}).printed
 
 
 def test_an_unanswerable_question_may_have_an_empty_answer(made: Any) -> None:
@@ -266,7 +266,7 @@ COLUMNS = {
     "layers of tags": columns("{w} {t} O O"),
     "comments": "# id 5239d808 domain=en\n" + columns("{w} _ _ {t}"),
     "comments in every sentence": columns("{n}\t{w}\t{t}").replace("1\t", "# sent_id = 1\n# text = Anna O\n1\t"),
-    "more after tags": columns("{n}\t{w}\t{t}").replace("B-PER", "B-PER\t-\tannotator"),
+    "then more": columns("{n}\t{w}\t{t}").replace("B-PER", "B-PER\t-\tanna"),
     "words of several parts, as in CoNLL-U": columns("{n}\t{w}\t{t}").replace("2\tsaw", "2-3\tsaw'em\tO\n2\tsaw"),
     "an index of pandas over the whole file": "0\tAnna\tB-PER\n1\tsaw\tO\n2\tthe\tO\n3\tKing\tB-PER\n\n4\tthe\tO\n5\triver\tO\n",
     "CoNLL 2012": "#begin document (bc/x/00); part 000\n"
@@ -366,11 +366,9 @@ def test_predictions_have_a_tag_for_each_word(made: Any, tmp_path: Path) -> None
 def test_sentences_without_tags_are_left_out_and_counted(tags: Any, made: Any) -> None:
     rows = [{"tokens": ["Anna", "saw"], "ner_tags": [1, 0]}, {"tokens": ["the", "river"], "ner_tags": tags}]
     for name, content in (("train.jsonl", "\n".join(map(json.dumps, rows))), ("train.parquet", as_parquet(rows))):
-        done = made("ner x", {name: content}, "--labels", "O,B-PER", "--output", name)
+        done = made("ner x", {name: content}, "--labels", "O,B-PER")
         assert "left out 1 sentence without tags" in done.printed
-        manifest = json.loads((Path(name) / "tfrecord" / "manifest.json").read_text())
-        assert manifest["counts"]["training_unlabelled"] == 1
-        assert manifest["counts"]["training_examples"] == 1
+        assert (done.counts["training_examples"], done.counts["training_unlabelled"]) == (1, 1)
 
 
 # Tags and scores
@@ -434,3 +432,210 @@ def test_scores_of_answers_are_those_of_the_published_programs() -> None:
     assert evaluate_v1([each for each in questions if each[1]], predictions) == pytest.approx(SCORES["answers"]["v1.1"])
     averages = EvaluationV2(questions, predictions).averages(1.0)
     assert {name: averages[name] for name in ("exact", "f1", "total")} == pytest.approx(SCORES["answers"]["v2.0"])
+
+
+# Tables of labelled texts
+
+TEXTS = ['the "King" said "no"', "a, b and c", "the great house"]
+
+
+def pandas_tsv(rows: list[list[str]], *, separator: str = "\t", quote_all: bool = False) -> str:
+    """Return a table as pandas writes it, with the standard library's writer, which pandas calls."""
+    import csv
+    import io
+
+    out = io.StringIO()
+    quoting = csv.QUOTE_ALL if quote_all else csv.QUOTE_MINIMAL
+    csv.writer(out, delimiter=separator, quoting=quoting, lineterminator="\n").writerows(rows)
+    return out.getvalue()
+
+
+ROWS = [["text", "label"], *([text, str(at % 2)] for at, text in enumerate(TEXTS))]
+NUMBERED = [["", "text", "label"], *([str(at), text, f"{at % 2}.0"] for at, text in enumerate(TEXTS))]
+OBJECTS = [{"text": text, "label": at % 2} for at, text in enumerate(TEXTS)]
+TABLES: dict[str, tuple[str, str | bytes]] = {
+    "TSV without quotes": ("train.tsv", "".join("\t".join(row) + "\n" for row in ROWS)),
+    "TSV of pandas": ("train.tsv", pandas_tsv(ROWS)),
+    "TSV with quotes around all": ("train.tsv", pandas_tsv(ROWS, quote_all=True)),
+    "CSV of pandas": ("train.csv", pandas_tsv(ROWS, separator=",")),
+    "CSV named .tsv": ("train.tsv", pandas_tsv(ROWS, separator=",")),
+    "CSV with semicolons": ("train.csv", pandas_tsv(ROWS, separator=";")),
+    "CSV with an index, and labels as 0.0 and 1.0": ("train.csv", pandas_tsv(NUMBERED, separator=",")),
+    "TSV with an index": ("train.tsv", pandas_tsv(NUMBERED)),
+    "TSV of R, whose header has no name for the index": ("train.tsv", pandas_tsv(NUMBERED)[1:]),
+    "CSV of Excel, with a byte order mark and CRLF": (
+        "train.csv", b"\xef\xbb\xbf" + pandas_tsv(ROWS, separator=",").replace("\n", "\r\n").encode()),
+    "JSON Lines": ("train.jsonl", "\n".join(map(json.dumps, OBJECTS))),
+    "JSON Lines with blank lines": ("train.jsonl", "\n\n".join(map(json.dumps, OBJECTS)) + "\n\n"),
+    "a JSON array": ("train.json", json.dumps(OBJECTS, indent=1)),
+    "labels as floats": ("train.jsonl", "\n".join(json.dumps({**row, "label": float(row["label"])}) for row in OBJECTS)),
+    "Parquet": ("train.parquet", as_parquet(OBJECTS)),
+    "labels in a column of the name labels": ("train.csv", pandas_tsv([["text", "labels"], *ROWS[1:]], separator=",")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", TABLES)
+def test_tables_are_read_as_what_they_are(case: str, made: Any) -> None:
+    name, content = TABLES[case]
+    done = made("glue own", {name: content})
+    assert (done.status, done.labels) == (0, ["0", "1"]), done.printed
+    assert done.words() == ['the " king " said " no "', "a , b and c", "the great house"]
+    assert done.rows().label_ids.tolist() == [0, 1, 0]
+
+
+def test_texts_with_quotes_in_tsv_without_quoting_stay_as_they_are(made: Any) -> None:
+    """As GLUE's own files; a text may begin with a quote, or be in quotes as a whole."""
+    lines = 'text\tlabel\n"No", said the King\t1\nthe "great" house\t0\n"Yes"\t1\nthe 5" house\t0\n'
+    assert made("glue own", {"train.tsv": lines}).words()[:3] == ['" no " , said the king', 'the " great " house', '" yes "']
+
+
+def test_a_text_in_quotes_may_have_line_breaks_and_tabs(made: Any) -> None:
+    content = pandas_tsv([["text", "label"], ["the King\nsaid\tno", "1"], ["the house", "0"]])
+    done = made("glue own", {"train.tsv": content})
+    assert done.words() == ["the king said no", "the house"]
+
+
+def test_labels_may_be_true_and_false(made: Any) -> None:
+    rows = [{"text": text, "label": at == 1} for at, text in enumerate(TEXTS)]
+    done = made("glue own", {"train.jsonl": "\n".join(map(json.dumps, rows)), "dev.tsv": "text\tlabel\nthe King\tTrue\n"})
+    assert done.labels == ["false", "true"]
+    assert done.rows("dev").label_ids.tolist() == [1]
+
+
+def test_numbered_labels_of_datasets_have_their_names(made: Any) -> None:
+    import io
+
+    import datasets
+
+    features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["neg", "pos"])})
+    stream = io.BytesIO()
+    datasets.Dataset.from_dict({"text": TEXTS, "label": [1, -1, 0]}, features=features).to_parquet(stream)
+    done = made("glue own", {"train.parquet": stream.getvalue()})
+    assert (done.labels, done.counts["training_unlabelled"]) == (["neg", "pos"], 1)
+    assert done.rows().label_ids.tolist() == [1, 0]
+
+
+MARKS = ["-1", "", "-", "nan", "NaN", "None", "null", "NULL", "<NA>", "N/A", "unknown", "-1.0", "-100"]
+
+
+@pytest.mark.parametrize("mark", MARKS)
+@pytest.mark.parametrize("labels", [("0", "1", "2"), ("bad", "good", "fair")])
+def test_rows_without_a_gold_label_are_left_out_and_counted(mark: str, labels: tuple[str, ...], made: Any) -> None:
+    lines = "".join(f"the {at}\t{label}\n" for at, label in enumerate([*labels, mark, *labels]))
+    done = made("glue own", {"train.tsv": f"text\tlabel\n{lines}", "dev.tsv": f"text\tlabel\n{lines}"})
+    assert (done.status, done.labels) == (0, sorted(labels)), done.printed
+    assert "left out 1 of 7 rows, since they have no label or no text" in done.printed
+    for split in ("training", "dev"):
+        assert (done.counts[f"{split}_examples"], done.counts[f"{split}_unlabelled"]) == (6, 1)
+        assert len(done.rows(split)) == 6
+    assert not [finding for finding in validated(done.folder) if finding not in ("split-sizes", "test-in-training")]
+
+
+@pytest.mark.parametrize("value", [None, float("nan"), -1, -1.0])
+def test_a_label_of_json_may_be_missing_too(value: Any, made: Any) -> None:
+    rows = [{"text": text, "label": label} for text, label in zip([*TEXTS, "the river"], [0, 1, 2, value], strict=True)]
+    done = made("glue own", {"train.jsonl": "\n".join(map(json.dumps, rows))})
+    assert (done.labels, done.counts["training_unlabelled"]) == (["0", "1", "2"], 1)
+
+
+def test_minus_one_is_a_class_of_sentiments_unless_labels_are_named(made: Any) -> None:
+    lines = "text\tlabel\nthe King\t-1\nthe house\t0\nthe river\t1\n"
+    done = made("glue own", {"train.tsv": lines})
+    assert done.labels == ["-1", "0", "1"]
+    assert "if these rows have no label, give --labels 0,1 to leave them out" in done.printed
+    done = made("glue own", {"train.tsv": lines}, "--labels", "0,1")
+    assert "left out 1 of 3 rows" in done.printed
+    assert made("glue x", {"train.tsv": lines.replace("0", "-2")}).status == 0
+
+
+def test_a_mark_is_a_class_if_labels_name_it(made: Any) -> None:
+    lines = "text\tlabel\nthe King\tunknown\nthe house\tgood\n"
+    done = made("glue own", {"train.tsv": lines}, "--labels", "good,unknown")
+    assert done.rows().label_ids.tolist() == [1, 0]
+
+
+def test_published_tasks_leave_out_rows_without_a_label_too(made: Any) -> None:
+    header = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
+    done = made(
+        "glue mrpc", {"train.tsv": header + "".join(f"{label}\t1\t2\tthe King\ta house\n" for label in ("1", "-1", "0"))}
+    )
+    assert (done.status, done.counts["training_unlabelled"]) == (0, 1)
+
+
+def test_a_test_file_keeps_all_rows_since_each_needs_a_prediction(made: Any) -> None:
+    rows = [{"text": "the King", "label": -1}, {"text": None, "label": -1}]
+    files = {"train.csv": pandas_tsv(ROWS, separator=","), "test.jsonl": "\n".join(map(json.dumps, rows))}
+    assert made("glue own", files).counts["submission_examples"] == 2
+
+
+def test_rows_without_a_text_are_left_out_and_counted(made: Any) -> None:
+    rows = [*OBJECTS, {"text": None, "label": 1}, {"text": " ", "label": 1}]
+    done = made("glue own", {"train.jsonl": "\n".join(map(json.dumps, rows))})
+    assert (done.counts["training_examples"], done.counts["training_unlabelled"]) == (3, 2)
+
+
+WRONG_TABLES = {
+    "no names of columns": ("train.csv", "the King,1\nthe house,0\n", "name them in the first line"),
+    "pandas' columns as JSON": (
+        "train.json", json.dumps({"text": {"0": "a", "1": "b"}, "label": {"0": 1, "1": 0}}), 'orient="records", lines=True'),
+    "a text with a comma and no quotes": ("train.csv", "text,label\nthe King, and I,1\n", "line 2: has 3 columns, expected 2"),
+    "a quote that is not closed": ("train.csv", 'text,label\n"the King,1\n', "line 2: has a quote that is not closed"),
+    "several labels": ("train.jsonl", '{"text": "a", "label": [1, 0]}', "'label' is a list, expected one label for each text"),
+    "a number for a text": ("train.jsonl", '{"text": 12.5, "label": 1}', "'text' is 12.5, expected a string"),
+    "half a surrogate pair in a text": ("train.jsonl", '{"text": "\\ud800", "label": 1}', "half of a surrogate pair"),
+    "half a surrogate pair in a label": ("train.jsonl", '{"text": "a", "label": "\\ud800"}', "half of a surrogate pair"),
+    "a label of 5,000 digits": ("train.tsv", f"text\tlabel\na\t{'9' * 5000}\nb\t1\n", "line 2: its label has 5,000 characters"),
+    "a number of 5,000 digits": ("train.jsonl", f'{{"text": "a", "label": {"9" * 5000}}}', "line 1: is not JSON"),
+    "UTF-16, as Excel's Unicode text": ("train.tsv", "text\tlabel\na\t1\n".encode("utf-16"), "iconv -f UTF-16 -t UTF-8"),
+    "no label at all": ("train.tsv", "text\tlabel\na\t-1\nb\t-1\n", "expected 2 to 1,000"),
+    "no label in the dev file": ("dev.tsv", "text\tlabel\na\t-1\nb\t-1\n", "none of its 2 rows has a text and a label"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG_TABLES)
+def test_a_table_that_cannot_be_read_is_one_line(case: str, made: Any) -> None:
+    name, content, message = WRONG_TABLES[case]
+    files = {"train.csv": pandas_tsv(ROWS, separator=","), name: content}
+    done = made("glue own", files if name == "dev.tsv" else {name: content})
+    assert done.status == 1
+    assert message in done.printed, done.printed
+    assert len(done.printed) < 600
+
+
+# Damaged and huge files
+
+
+@pytest.mark.parametrize("task", ["squad", "glue own", "ner x"])
+def test_a_damaged_parquet_file_is_one_line(task: str, made: Any) -> None:
+    row = {"squad": FLAT, "glue own": OBJECTS[0], "ner x": {"tokens": ["a"], "ner_tags": ["O"]}}[task]
+    content = as_parquet([row] * 30)
+    statuses = []
+    for at in range(4, len(content), 1 + len(content) // 14):
+        damaged = bytearray(content)
+        damaged[at] ^= 0x55
+        done = made(task, {"train.parquet": bytes(damaged)})
+        assert "Traceback" not in done.printed
+        assert len(done.printed) < 1500
+        statuses.append(done.status)
+    assert 1 in statuses
+    assert {*statuses} <= {0, 1}
+    assert made(task, {"train.parquet": content[: len(content) // 2]}).status == 1
+
+
+@pytest.mark.parametrize("task", ["squad", "glue own", "ner x"])
+@pytest.mark.parametrize("name", ["train.json", "train.tsv", "train.parquet"])
+def test_a_file_larger_than_the_limit_is_one_line(
+    task: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (path := tmp_path / name).open("wb") as file:
+        file.truncate(40 << 30)  # sparse
+    assert main(["task", *task.split(), "--input", str(path), *VOCABULARY, "--output", str(tmp_path / "out")]) == 1
+    assert "has 42,949,672,960 bytes, expected at most 1,073,741,824" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("word", ["\\ud800", "a\\udfff"])
+def test_half_a_surrogate_pair_in_a_word_is_one_line(word: str, made: Any) -> None:
+    done = made("ner x", {"train.jsonl": f'{{"tokens": ["a", "{word}"], "ner_tags": ["O", "B-X"]}}'})
+    assert (done.status, "half of a surrogate pair" in done.printed) == (1, True)
+    done = made("ner x", {"train.jsonl": f'{{"tokens": ["a", "b"], "ner_tags": ["O", "{word}"]}}'})
+    assert (done.status, "half of a surrogate pair" in done.printed) == (1, True)
