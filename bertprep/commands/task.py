@@ -144,7 +144,7 @@ def create_task(request: Squad | Glue | Ner) -> Made:
     """Make record files of a fine-tuning task: the examples of Google's `run_squad.py` or `run_classifier.py`, or tagged words.
 
     The files are downloaded ones, or `inputs`, whose names begin with train, dev or test. SQuAD has a `version`. `name` is a
-    task of GLUE, or names your own: labelled texts in TSV or JSON Lines, or tagged words in CoNLL files, JSON Lines or Parquet.
+    task of GLUE, or names your own: labelled texts in TSV, CSV, JSON or Parquet, or tagged words in CoNLL files, JSON or Parquet.
     `labels` are the classes or tags, by default those in the training file. `vocab` is a file or the name of a downloaded
     model, by default bert-base. Finished files are kept. `part`, such as "3/400", makes only that part.
 

@@ -150,7 +150,8 @@ def _names(header: str, separator: str) -> list[str]:
 
 def _read_cells(path: Path, split: str, text: str, separator: str) -> tuple[list[Row], list[str]]:
     """Return the examples of a table with quotes, and the place of each."""
-    rows, places = [], []
+    rows: list[Row] = []
+    places: list[str] = []
     try:
         cells = split_cells(text, separator)
         names = next(names for _, names in cells)
@@ -183,7 +184,8 @@ def _read_objects(path: Path, split: str, data: bytes) -> tuple[list[Row], list[
         names = column.get("names") or () if isinstance(column, dict) else ()
     else:
         objects = json_rows(path, data)
-    rows, places = [], []
+    rows: list[Row] = []
+    places: list[str] = []
     wanted: tuple[str, str | None, str | None] | None = None
     for where, values in objects:
         try:

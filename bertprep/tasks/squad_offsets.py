@@ -9,6 +9,7 @@ from __future__ import annotations
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 from bertprep.tasks.squad import SquadData
 
@@ -47,8 +48,12 @@ def _counts_single_spaces(context: str, answer: str, start: int) -> bool:
 
 
 def _counts_composed(context: str, answer: str, start: int) -> bool:
-    forms = (form for form in ("NFC", "NFD", "NFKC") if not unicodedata.is_normalized(form, context + answer))
-    return any(unicodedata.normalize(form, context).startswith(unicodedata.normalize(form, answer), start) for form in forms)
+    forms: tuple[Literal["NFC", "NFD", "NFKC"], ...] = ("NFC", "NFD", "NFKC")
+    return any(
+        not unicodedata.is_normalized(form, context + answer)
+        and unicodedata.normalize(form, context).startswith(unicodedata.normalize(form, answer), start)
+        for form in forms
+    )
 
 
 def _has_other_case(context: str, answer: str, start: int) -> bool:

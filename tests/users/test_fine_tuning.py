@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,13 @@ from bertprep.records import Records
 from bertprep.tasks.glue import find_task, own_task
 from bertprep.tasks.glue_metrics import compute_metrics
 from bertprep.tasks.squad_metric import EvaluationV2, evaluate_v1
+from bertprep.weights.hugging_face import save_weights
 from tests.golden import GOLDEN
-from trainer.tasks.token_classification import score_entities
+from tests.trainer.numpy_engine import run_command
+from tests.trainer.small_runs import MODEL
+from trainer.tasks.classification import Classification
+from trainer.tasks.token_classification import EntityScorer, score_entities
+from trainer.weights import initial_values
 
 VOCABULARY = ["--vocab", str(GOLDEN / "vocab.txt")]
 SCORES = json.loads((GOLDEN / "scores.json").read_text())
@@ -266,9 +272,9 @@ COLUMNS = {
     "layers of tags": columns("{w} {t} O O"),
     "comments": "# id 5239d808 domain=en\n" + columns("{w} _ _ {t}"),
     "comments in every sentence": columns("{n}\t{w}\t{t}").replace("1\t", "# sent_id = 1\n# text = Anna O\n1\t"),
-    "then more": columns("{n}\t{w}\t{t}").replace("B-PER", "B-PER\t-\tanna"),
+    "more columns after some tags": columns("{n}\t{w}\t{t}").replace("PER", "PER\t-\tx"),
     "words of several parts, as in CoNLL-U": columns("{n}\t{w}\t{t}").replace("2\tsaw", "2-3\tsaw'em\tO\n2\tsaw"),
-    "an index of pandas over the whole file": "0\tAnna\tB-PER\n1\tsaw\tO\n2\tthe\tO\n3\tKing\tB-PER\n\n4\tthe\tO\n5\triver\tO\n",
+    "an index over the whole file": "0\tAnna\tB-PER\n1\tsaw\tO\n2\tthe\tO\n3\tKing\tB-PER\n\n4\tthe\tO\n5\triver\tO\n",
     "CoNLL 2012": "#begin document (bc/x/00); part 000\n"
     + "".join(f"bc/x/00 0 {at} {word} NNP (TOP* - - - spk {entity} -\n" for at, (word, entity) in enumerate(
         [("Anna", "(PERSON)"), ("saw", "*"), ("the", "*"), ("King", "(PERSON)")])).replace("PERSON", "PER")
@@ -293,6 +299,14 @@ def test_entities_of_brackets_go_over_several_words(made: Any) -> None:
     done = made("ner x", {"train.txt": f"#begin document (bc/x); part 000\n{text}\n#end document\n"})
     assert done.labels == ["O", "B-GPE", "I-GPE", "B-PERSON"]
     assert done.rows().label_ids[done.rows().label_weights > 0].tolist() == [1, 2, 2, 0, 3]
+
+
+def test_the_tag_is_in_the_last_column_even_if_those_before_look_like_tags(made: Any) -> None:
+    """As in CoNLL 2003: the phrases of the third column are no entities, also where a small file has no entity."""
+    for tag in ("B-PER", "PER", "O"):
+        labels = ["O", "X", *({tag} - {"O"})]
+        done = made("ner x", {"train.conll": f"Anna NNP B-NP {tag}\nsaw VBZ B-VP O\n"}, "--labels", ",".join(labels))
+        assert done.rows().label_ids.max() == labels.index(tag)
 
 
 def test_a_word_that_begins_with_a_number_sign_is_no_comment(made: Any) -> None:
@@ -347,8 +361,6 @@ def test_a_word_without_a_token_has_a_tag(word: str, made: Any) -> None:
 
 
 def test_predictions_have_a_tag_for_each_word(made: Any, tmp_path: Path) -> None:
-    from trainer.tasks.token_classification import EntityScorer
-
     lines = "Anna\tB-PER\n\u00ad\tO\nKing\tB-PER\n\n\u200b\tO\nriver\tO\n"
     done = made("ner x", {"train.conll": lines, "dev.conll": lines})
     with Records([done.folder / "dev"]) as records:
@@ -600,6 +612,40 @@ def test_a_table_that_cannot_be_read_is_one_line(case: str, made: Any) -> None:
     assert done.status == 1
     assert message in done.printed, done.printed
     assert len(done.printed) < 600
+
+
+# Published models
+
+
+@pytest.mark.parametrize(
+    ("of", "labels", "names", "is_said"),
+    [
+        ("reviews", ["bad", "good"], {"0": "LABEL_0", "1": "LABEL_1"}, True),
+        ("reviews", ["bad", "good"], None, True),
+        ("reviews", ["bad", "good"], {"0": "bad", "1": "good"}, False),
+        ("reviews", ["0", "1"], {"0": "LABEL_0", "1": "LABEL_1"}, False),
+        ("reviews", ["1", "0"], {"0": "LABEL_0", "1": "LABEL_1"}, True),
+    ],
+)
+def test_a_published_head_whose_labels_have_no_names_is_said(
+    of: str,
+    labels: list[str],
+    names: dict[str, str] | None,
+    is_said: bool,
+    made: Any,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Only its order gives such a label a meaning; the meaning of a label that is a number is the number."""
+    files = dict.fromkeys(("train.tsv", "dev.tsv"), f"text\tlabel\nthe King\t{labels[0]}\nthe house\t{labels[1]}\n")
+    done = made(f"glue {of}", files, "--labels", ",".join(labels))
+    model = replace(MODEL, vocab_size=len((GOLDEN / "vocab.txt").read_text().split("\n")) - 1, max_position_embeddings=128)
+    (hub := tmp_path / "hub").mkdir()
+    save_weights(hub / "model.safetensors", initial_values(model, seed=1, task=Classification(own_task(of, labels))))
+    (hub / "config.json").write_text(json.dumps({**json.loads(model.to_json()), **({"id2label": names} if names else {})}))
+    answer = {"outputs": lambda ids, _: {"label": np.eye(2, dtype=np.float32)[[0] * len(ids)]}}
+    assert run_command("evaluate", hub, "--data", done.folder, "--out", tmp_path / "scored", **answer) == 0
+    assert ("its labels have no names, so they are taken for" in capsys.readouterr().err) is is_said
 
 
 # Damaged and huge files
