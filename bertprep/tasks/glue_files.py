@@ -99,7 +99,7 @@ def read_file(path: Path, split: str, task: GlueTask) -> TextFile:
     """Read the examples of a file; raise `BertprepError` for the first invalid line."""
     data = read_data(path, "a file of examples")
     described = path, split, len(data), hashlib.sha256(data).hexdigest()
-    if not task.folder and (is_parquet(data) or is_json(data)):
+    if not task.folder and (is_parquet(data) or is_json(path, data)):
         rows, places = _read_objects(path, split, data)
         return TextFile(*described, 1, rows, places)
     text = read_text(path, data)

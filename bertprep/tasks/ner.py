@@ -118,7 +118,7 @@ def read_tagged(path: Path, labels: Sequence[str] = ()) -> TaggedFile:
     if is_parquet(data):
         features, rows = parquet_rows(path, data)
         sentences, unlabelled = _read_rows(path, rows, labels, features)
-    elif is_json(data):
+    elif is_json(path, data):
         sentences, unlabelled = _read_rows(path, json_rows(path, data), labels, {})
     else:
         unlabelled = 0

@@ -18,6 +18,7 @@ from bertprep.untrusted import parse_json, read_bounded
 
 MAX_BYTES = 1 << 30
 _PARQUET = b"PAR1"
+_JSON = re.compile(rb'(?:\xef\xbb\xbf)?\s*(?:\{\s*["}]|\[\s*[{\]])')
 
 PlacedRow = tuple[str, dict[str, Any]]
 """Where a row is in its file, such as "line 3", and its values by column."""
@@ -51,9 +52,9 @@ def is_parquet(data: bytes) -> bool:
     return data.startswith(_PARQUET)
 
 
-def is_json(data: bytes) -> bool:
-    """Return whether a file is JSON or JSON Lines, by its first character; no table has such a name of a column."""
-    return data.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"[")
+def is_json(path: Path, data: bytes) -> bool:
+    """Return whether a file is JSON or JSON Lines, by its suffix or its first characters; a first word may be [ or {."""
+    return path.suffix.lower() in (".json", ".jsonl") or _JSON.match(data) is not None
 
 
 def parquet_rows(path: Path, data: bytes) -> tuple[Mapping[str, Any], list[PlacedRow]]:
@@ -151,7 +152,8 @@ def has_quoted_cells(text: str, separator: str = "\t") -> bool:
     r"""Return whether a table was written with quotes, as by pandas, and not just has texts with quotes, as GLUE's files.
 
     Writers quote a cell if it has a quote, a separator or a line break, and double its quotes; or they quote all texts. So a
-    table has quoted cells if no other cell has a quote, and if the quotes of each are needed, or are around all of a column.
+    table has quoted cells if no other cell has a quote, and if the quotes of each are needed, or are around all of a column. If
+    all lines have as many columns, what seems to be a cell of several lines is made of texts with a quote each.
 
     >>> has_quoted_cells('text\tlabel\n"He said ""no""."\t1\n'), has_quoted_cells('text\tlabel\n"No", he said.\t1\n')
     (True, False)
@@ -161,6 +163,7 @@ def has_quoted_cells(text: str, separator: str = "\t") -> bool:
     is_needed, cell = re.compile(f'[{separator}\n"]').search, _cell(separator, plain='[^{0}\n"]*')
     bare: set[int] = set()
     wrapped: set[int] = set()  # columns with a cell whose quotes are not needed
+    spans = False
     column, at = 0, text.find("\n") + 1  # names of columns may have no quotes where all texts have
     while at < len(text):
         found = cell.match(text, at)
@@ -171,6 +174,9 @@ def has_quoted_cells(text: str, separator: str = "\t") -> bool:
             bare.add(column)
         elif quoted is not None and not is_needed(quoted):
             wrapped.add(column)
+        spans = spans or (quoted is not None and (separator in quoted or "\n" in quoted))
         column = column + 1 if end == separator else 0
         at = found.end()
+    if spans and len({line.count(separator) for line in text.split("\n") if line}) == 1:
+        return False
     return not bare & wrapped

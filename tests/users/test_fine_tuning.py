@@ -309,6 +309,16 @@ def test_the_tag_is_in_the_last_column_even_if_those_before_look_like_tags(made:
         assert done.rows().label_ids.max() == labels.index(tag)
 
 
+def test_a_file_may_begin_with_a_word_that_is_a_bracket(made: Any) -> None:
+    assert made("ner x", {"train.txt": "[ O\nKing B-PER\n] O\n"}).counts["training_words"] == 3
+    assert made("ner x", {"train.txt": "{ O\nKing B-PER\n} O\n"}).counts["training_words"] == 3
+
+
+def test_an_empty_word_of_a_file_with_tabs_keeps_its_tag(made: Any) -> None:
+    done = made("ner x", {"train.tsv": "1\tKing\tB-PER\tO\n2\t\tO\tO\n3\triver\tB-LOC\tO\n"})
+    assert done.rows().label_ids[done.rows().label_weights > 0].tolist() == [2, 0, 1]
+
+
 def test_a_word_that_begins_with_a_number_sign_is_no_comment(made: Any) -> None:
     done = made("ner x", {"train.conll": "#king B-PER\nsaw O\n# O\n\n# the\nriver O\n"})
     assert done.counts["training_words"] == 4
@@ -499,6 +509,11 @@ def test_texts_with_quotes_in_tsv_without_quoting_stay_as_they_are(made: Any) ->
     """As GLUE's own files; a text may begin with a quote, or be in quotes as a whole."""
     lines = 'text\tlabel\n"No", said the King\t1\nthe "great" house\t0\n"Yes"\t1\nthe 5" house\t0\n'
     assert made("glue own", {"train.tsv": lines}).words()[:3] == ['" no " , said the king', 'the " great " house', '" yes "']
+
+
+def test_two_texts_with_a_quote_each_are_no_text_of_two_lines(made: Any) -> None:
+    done = made("glue own", {"train.tsv": 'text\tlabel\n"the King\t1\nthe house"\t0\n'})
+    assert done.words() == ['" the king', 'the house "']
 
 
 def test_a_text_in_quotes_may_have_line_breaks_and_tabs(made: Any) -> None:
