@@ -144,9 +144,9 @@ def create_task(request: Squad | Glue | Ner) -> Made:
     """Make record files of a fine-tuning task: the examples of Google's `run_squad.py` or `run_classifier.py`, or tagged words.
 
     The files are downloaded ones, or `inputs`, whose names begin with train, dev or test. SQuAD has a `version`. `name` is a
-    task of GLUE, or names your own: labelled texts in TSV, CSV, JSON or Parquet, or tagged words in CoNLL files, JSON or Parquet.
-    `labels` are the classes or tags, by default those in the training file. `vocab` is a file or the name of a downloaded
-    model, by default bert-base. Finished files are kept. `part`, such as "3/400", makes only that part.
+    task of GLUE, or names your own: labelled texts in TSV, CSV, JSON or Parquet, or tagged words in CoNLL files, JSON or
+    Parquet. `labels` are the classes or tags, by default those in the training file. `vocab` is a file or the name of a
+    downloaded model, by default bert-base. Finished files are kept. `part`, such as "3/400", makes only that part.
 
     Raises `UsageError` for contradictory or impossible arguments, and `BertprepError` for invalid files or vocabulary, a
     failing machine, or an output folder with other settings.

@@ -69,7 +69,8 @@ def test_weights_without_a_vocabulary_get_a_warning(
     folder = tmp_path / "weights"
     folder.mkdir()
     save_weights(folder / "model.safetensors", initial_values(MODEL, seed=1, task=task_of_records(find_records(tasks["mood"]))))
-    (folder / "config.json").write_text(MODEL.to_json())
+    labels = {"id2label": {"0": "neg", "1": "pos"}}
+    (folder / "config.json").write_text(json.dumps({**json.loads(MODEL.to_json()), **labels}))
     words = [command, "--init", folder, "--data", tasks["mood"], "--out", tmp_path / "out", "--engine", "tensorflow"]
     expected = f"{folder}: has no vocab.txt, so its vocabulary cannot be compared with that of {tasks['mood']}; "
     warnings = []
