@@ -22,6 +22,7 @@ ENTITY_TAG = re.compile(r"O|[BIESLUMW]-.+")
 _DOCUMENT = "-DOCSTART-"  # begins the line between two documents in CoNLL 2003
 _BEGIN_2012 = "#begin document"
 _WORD_2012, _ENTITY_2012 = 3, 10
+_NAMES = {"ner_tags", "ner_tag"}  # in the first line of a table that pandas wrote
 _CONLL_U = 10  # columns
 _PART = re.compile(r"\d+[-.]\d+")  # the number of several words in one, or of an empty word, in CoNLL-U
 
@@ -58,6 +59,8 @@ def read_columns(text: str) -> Iterator[Sentence]:
     if text.lstrip().startswith(_BEGIN_2012):
         yield from map(_from_brackets, sentences)
         return
+    if sentences and {field.lower() for field in sentences[0][0].fields} & _NAMES:
+        sentences = [*filter(None, [sentences[0][1:], *sentences[1:]])]
     word = 0
     if _is_numbered(sentences):
         word = 1

@@ -118,7 +118,7 @@ def _squad_warnings(features: Mapping[str, SquadFeatures], files: Mapping[str, P
             names = f": {listed(training.dropped)}" if training.dropped else ""
             warnings.append(
                 f"{path}: {len(training.misplaced):,} of {len(training.data):,} answers are not at their answer_start "
-                f"({explain_offsets(training.data, training.misplaced)}); {counted(len(training.dropped), 'question')} dropped"
+                f"({explain_offsets(training.data, training.misplaced)}); dropped {counted(len(training.dropped), 'question')}"
                 f"{names}"
             )
         if training.without_tokens:

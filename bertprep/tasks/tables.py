@@ -18,6 +18,14 @@ from bertprep.untrusted import parse_json, read_bounded
 
 MAX_BYTES = 1 << 30
 _PARQUET = b"PAR1"
+_UTF_16 = "text in UTF-16; convert it: iconv -f UTF-16 -t UTF-8 FILE > NEW"
+_NO_TEXT = {
+    b"\xff\xfe": _UTF_16,
+    b"\xfe\xff": _UTF_16,
+    b"PK\x03\x04": "a workbook of Excel, or a ZIP archive; save the table as CSV in UTF-8, or unpack the archive",
+    b"\x1f\x8b": "compressed; unpack it: gunzip FILE",
+}
+"""How files begin that people give in place of text, and what they are."""
 _JSON = re.compile(rb'(?:\xef\xbb\xbf)?\s*(?:\{\s*["}]|\[\s*[{\]])')
 
 PlacedRow = tuple[str, dict[str, Any]]
@@ -35,8 +43,9 @@ def read_data(path: Path, expected: str) -> bytes:
 
 def read_text(path: Path, data: bytes) -> str:
     """Return a file's text without a byte order mark and carriage returns; raise `BertprepError` if it is not UTF-8."""
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise BertprepError(f"{path}: is text in UTF-16; convert it: iconv -f UTF-16 -t UTF-8 {path.name} > NEW")
+    for beginning, what in _NO_TEXT.items():
+        if data.startswith(beginning):
+            raise BertprepError(f"{path}: is {what}")
     try:
         text = data.decode()
     except UnicodeDecodeError as error:

@@ -275,6 +275,8 @@ COLUMNS = {
     "more columns after some tags": columns("{n}\t{w}\t{t}").replace("PER", "PER\t-\tx"),
     "words of several parts, as in CoNLL-U": columns("{n}\t{w}\t{t}").replace("2\tsaw", "2-3\tsaw'em\tO\n2\tsaw"),
     "an index over the whole file": "0\tAnna\tB-PER\n1\tsaw\tO\n2\tthe\tO\n3\tKing\tB-PER\n\n4\tthe\tO\n5\triver\tO\n",
+    "a table of pandas": "tokens\tner_tags\n" + columns("{w}\t{t}"),
+    "a table of pandas with an index": "\ttokens\tner_tags\n" + columns("{i}\t{w}\t{t}"),
     "CoNLL 2012": "#begin document (bc/x/00); part 000\n"
     + "".join(f"bc/x/00 0 {at} {word} NNP (TOP* - - - spk {entity} -\n" for at, (word, entity) in enumerate(
         [("Anna", "(PERSON)"), ("saw", "*"), ("the", "*"), ("King", "(PERSON)")])).replace("PERSON", "PER")
@@ -614,6 +616,8 @@ WRONG_TABLES = {
     "a label of 5,000 digits": ("train.tsv", f"text\tlabel\na\t{'9' * 5000}\nb\t1\n", "line 2: its label has 5,000 characters"),
     "a number of 5,000 digits": ("train.jsonl", f'{{"text": "a", "label": {"9" * 5000}}}', "line 1: is not JSON"),
     "UTF-16, as Excel's Unicode text": ("train.tsv", "text\tlabel\na\t1\n".encode("utf-16"), "iconv -f UTF-16 -t UTF-8"),
+    "a workbook of Excel": ("train.xlsx", b"PK\x03\x04\x14\x00", "is a workbook of Excel, or a ZIP archive; save"),
+    "compressed": ("train.tsv.gz", b"\x1f\x8b\x08\x00", "is compressed; unpack it: gunzip"),
     "no label at all": ("train.tsv", "text\tlabel\na\t-1\nb\t-1\n", "expected 2 to 1,000"),
     "no label in the dev file": ("dev.tsv", "text\tlabel\na\t-1\nb\t-1\n", "none of its 2 rows has a text and a label"),
 }  # fmt: skip
