@@ -59,7 +59,7 @@ class TaggedFile:
 
     @property
     def numbers(self) -> int:
-        """The number of words that are numbers of ASCII digits alone."""
+        """The number of words that are decimal numbers."""
         return sum(word.isdecimal() for words, _ in self.sentences for word in words)
 
 

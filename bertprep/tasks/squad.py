@@ -61,7 +61,7 @@ class SquadData:
 def read_squad(path: Path, version: str, *, training: bool) -> SquadData:
     """Read a file for training or evaluation; raise `BertprepError` for an invalid value.
 
-    Training also needs the position of each answer, which must be in the context.
+    Training also needs the position of each answer, right or wrong (`squad_words.find_answers`).
     """
     if version not in VERSIONS:
         raise UsageError(f"SQuAD has no version {version!r}; choose {' or '.join(VERSIONS)}")
