@@ -34,7 +34,7 @@ class ReferenceInstance:
 
 def generate(text: bytes, vocabulary: Sequence[str], settings: InstanceSettings, *, seed: int) -> list[ReferenceInstance]:
     """Return the instances of a text shard, in the order of its records."""
-    rng = random.Random(seed)
+    rng, vocabulary = random.Random(seed), [*dict.fromkeys(vocabulary)]
     documents = read_documents(text, vocabulary, lower=not settings.cased)
     if settings.has_pairs:
         rng.shuffle(documents)

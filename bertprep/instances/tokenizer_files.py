@@ -1,17 +1,132 @@
-"""Makes `tokenizer.json` and `tokenizer_config.json`, with which `transformers` and `tokenizers` tokenize like bertprep.
+"""Makes `tokenizer.json` and `tokenizer_config.json`, and reads the files next to a `tokenizer.json` that name special tokens.
 
-Unlike `vocab.txt`, these files say whether text is lower-cased, and that words of more than 200 characters become [UNK], as in
-Google's tokenizer.
+With those made of a `vocab.txt`, `transformers` and `tokenizers` tokenize like bertprep: they say whether text is lower-cased, and
+that words of more than 200 characters become [UNK], as in Google's tokenizer.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
+from bertprep.errors import BertprepError, first_line
 from bertprep.instances.vocabulary import SPECIAL_TOKENS, Vocabulary
+from bertprep.untrusted import parse_json, read_bounded
 
 TOKENIZER, TOKENIZER_CONFIG = TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
+ADDED_TOKENS, SPECIAL_TOKENS_MAP, VOCAB = ("added_tokens.json", "special_tokens_map.json", "vocab.txt")
+_ESM = "EsmTokenizer"
+_OF_ESM = {"cls_token": "<cls>", "pad_token": "<pad>", "eos_token": "<eos>", "unk_token": "<unk>", "mask_token": "<mask>"}
 _MAX_WORD_LENGTH = 200
+_ROLES = ("mask", "pad", "unk", "cls", "sep", "bos", "eos")
+
+
+def is_of_characters(config: Path) -> bool:
+    """Return whether a tokenizer_config.json is of a class that has a vocab.txt of characters and no tokenizer.json, ESM's."""
+    return config.is_file() and _read_config(config).get("tokenizer_class") == _ESM
+
+
+def character_tokenizer(vocab: Path, config: Path) -> bytes:
+    """Return the tokenizer.json of transformers' EsmTokenizer: a token for each letter, [UNK] for a run of unknown ones.
+
+    Text of proteins has white space only between them.
+    """
+    import re
+
+    from tokenizers import AddedToken, Regex, Tokenizer
+    from tokenizers.models import WordLevel
+    from tokenizers.pre_tokenizers import Sequence as All
+    from tokenizers.pre_tokenizers import Split, WhitespaceSplit
+    from tokenizers.processors import TemplateProcessing
+
+    try:
+        tokens = [line.strip() for line in read_bounded(vocab).decode("utf-8-sig").splitlines()]
+    except (OSError, ValueError) as error:
+        raise BertprepError(f"{vocab}: cannot be read as a vocabulary: {first_line(error)}") from error
+    ids, found = {token: number for number, token in enumerate(tokens)}, _read_config(config)
+    names = {role: _name_of(found.get(role)) or usual for role, usual in _OF_ESM.items()}
+    if missing := [token for token in names.values() if token not in ids]:
+        raise BertprepError(f"{vocab}: lacks {', '.join(missing)}, which {config} names; name the folder of another model")
+    longest_first = sorted((token for token in ids if token), key=len, reverse=True)
+    tokenizer = Tokenizer(WordLevel(ids, unk_token=names["unk_token"]))
+    each = Regex("|".join(map(re.escape, longest_first)))
+    tokenizer.pre_tokenizer = All([WhitespaceSplit(), Split(each, "isolated")])
+    cls, eos = names["cls_token"], names["eos_token"]
+    around = [(cls, ids[cls]), (eos, ids[eos])]
+    tokenizer.post_processor = TemplateProcessing(f"{cls} $A {eos}", f"{cls} $A {eos} $B {eos}", special_tokens=around)
+    tokenizer.add_special_tokens([AddedToken(token, special=True) for token in names.values()])
+    return (tokenizer.to_str(pretty=True) + "\n").encode()
+
+
+def how_to_convert(source: str) -> str:
+    """Return how to make a tokenizer.json of the files of a model, for an error."""
+    return (
+        "make one of the model's files and its config.json with transformers (pip install transformers sentencepiece): python -c "
+        f"\"from transformers import AutoTokenizer as T; T.from_pretrained('{source}').save_pretrained('NEW')\", and name NEW"
+    )
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    """Return the content of a file of transformers; raises `BertprepError` if it is not such a file."""
+    try:
+        content = parse_json(read_bounded(path))
+        if not isinstance(content, dict):
+            raise ValueError(f"expected an object, found {type(content).__name__}")
+    except (OSError, ValueError) as error:
+        raise BertprepError(f"{path}: is not a {path.name}: {first_line(error)}; fix or remove it") from error
+    return content
+
+
+class NamedTokens(NamedTuple):
+    """The special tokens that files next to a tokenizer.json name, by "cls", "sep", "pad", "mask" and "unk"; ids of tokens."""
+
+    roles: Mapping[str, str]
+    ids: Mapping[str, int]
+
+
+def sidecars_of(tokenizer: Path) -> list[Path]:
+    """Return the files next to a tokenizer.json that name special tokens; those that come first count less."""
+    if tokenizer.name != TOKENIZER:
+        return []
+    paths = (tokenizer.with_name(name) for name in (ADDED_TOKENS, SPECIAL_TOKENS_MAP, TOKENIZER_CONFIG))
+    return [path for path in paths if path.is_file()]
+
+
+def find_named_tokens(configs: Sequence[Path]) -> NamedTokens:
+    """Return the special tokens that files of transformers name; raises `BertprepError` if one is not such a file.
+
+    If they name no pair of cls_token and sep_token, the tokens around a text are bos_token and eos_token, unless these are the
+    same token, which ends a text.
+    """
+    named: dict[str, str] = {}
+    ids: dict[str, int] = {}
+    for path in configs:
+        found = _read_config(path)
+        if path.name == ADDED_TOKENS:
+            ids |= {token: number for token, number in found.items() if isinstance(number, int)}
+            continue
+        listed = found.get("added_tokens_decoder")
+        for number, token in listed.items() if isinstance(listed, dict) else ():
+            if number.isdecimal() and (name := _name_of(token)):
+                ids[name] = int(number)
+        named |= {role: name for role in _ROLES if (name := _name_of(found.get(f"{role}_token")))}
+    begin, end = named.pop("bos", None), named.pop("eos", None)
+    if begin == end:
+        begin = None
+    if begin and end and not ("cls" in named and "sep" in named):
+        named |= {"cls": begin, "sep": end}
+    for role, name in (("cls", begin), ("sep", end)):
+        if name:
+            named.setdefault(role, name)
+    return NamedTokens(named, ids)
+
+
+def _name_of(token: Any) -> str | None:
+    """Return the name of a token in such a file, where it is a string, or an object with the name as `content`."""
+    name = token.get("content") if isinstance(token, dict) else token
+    return name if isinstance(name, str) and name else None
 
 
 def tokenizer_files(vocabulary: Vocabulary, *, cased: bool, seq: int) -> dict[str, bytes]:
@@ -24,7 +139,7 @@ def tokenizer_files(vocabulary: Vocabulary, *, cased: bool, seq: int) -> dict[st
     from tokenizers.processors import BertProcessing
 
     cls, sep = "[CLS]", "[SEP]"
-    numbers = {token: number for number, token in enumerate(vocabulary.tokens)}
+    numbers = vocabulary.ids
     tokenizer = Tokenizer(WordPiece(numbers, unk_token="[UNK]", max_input_chars_per_word=_MAX_WORD_LENGTH))
     tokenizer.normalizer = BertNormalizer(lowercase=not cased)
     tokenizer.pre_tokenizer = BertPreTokenizer()

@@ -131,6 +131,8 @@ def is_trained_here(path: Path) -> bool:
         tokens = load_vocabulary(path).tokens
     except BertprepError:
         return False
+    if len(set(tokens)) < len(tokens) or not all(tokens):
+        return False
     unused = [*takewhile(lambda token: token.startswith("[unused"), tokens[1:])]
     begins = len(unused) + len(SPECIAL_TOKENS)
     if (tokens[0], *tokens[1 + len(unused) : begins]) != SPECIAL_TOKENS:
