@@ -1,10 +1,10 @@
 """Tokenizes documents with any tokenizer.json, and finds which tokens begin a word.
 
 The library `tokenizers` does the work on all its threads. Settings in the file that would change the ids of a text are switched
-off: truncation, padding, dropout, and special tokens for text that spells their names. Characters that no token covers are counted.
-BERT's own WordPiece is tokenized by the
-compiled loop in `tokenizer` instead, which is much faster and gives the same ids. Documents with characters that the two might
-treat differently, because they use different versions of Unicode, still go through the library.
+off: truncation, padding, dropout, and special tokens for text that spells their names. Characters that no token covers are
+counted. BERT's own WordPiece is tokenized by the compiled loop in `tokenizer` instead, which is much faster and gives the same
+ids. Documents with characters that the two might treat differently, because they use different versions of Unicode, still go
+through the library.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import re
 import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from itertools import chain, compress
+from itertools import chain, compress, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -64,6 +64,7 @@ _SAMPLE = (
 """Text for comparing words found by the table of markers with those found by `word_ids`."""
 _SAMPLE_CHARACTERS = 1000
 _HEAD_BYTES = 256
+_TOKENS_ONLY = (".txt", ".tiktoken", ".model")
 _COMMON = r"\u03a4-\u061c\u061e-\u07fc\u1e00-\u2e42\u3000-\ua7ca\uac00-\ud7a3\ufeff\uff00-\uffef\U0001f300-\U0001faff"
 _SAME = {
     False: re.compile(rf"[\0-\u03a3{_COMMON}]*"),
@@ -191,9 +192,7 @@ class DocumentTokenizer:
     text, as rows have them, and with the special tokens that only `configs` have. Its sha256 identifies the tokenizer.
     """
 
-    def __init__(
-        self, path: Path, name: str, configs: Sequence[Path] = (), words: Segmenter | str | None = None
-    ) -> None:
+    def __init__(self, path: Path, name: str, configs: Sequence[Path] = (), words: Segmenter | str | None = None) -> None:
         """Read `path`, and use `name` in manifests; raises `BertprepError` if `tokenizers` cannot read the file.
 
         `words` replaces the tokenizer's own words: a function that splits a text into words, or the name of the column that
@@ -333,7 +332,9 @@ class DocumentTokenizer:
                 found = [library.encode(text, add_special_tokens=False) for text in texts]
             else:
                 found = encode(texts, add_special_tokens=False)
-            marked = found if not marking or marking.gives_ids else marking.library.encode_batch(texts, add_special_tokens=False)
+            marked = found
+            if marking and not marking.gives_ids:
+                marked = marking.library.encode_batch(texts, add_special_tokens=False)
         except BaseException as error:
             raise _explained(self.path, "cannot tokenize this text", error) from error
         lengths = np.fromiter(map(len, found), np.int64, len(found))
@@ -433,8 +434,7 @@ def _why_other_file(path: Path, data: bytes) -> str:
     try:
         content = json.loads(data)
     except ValueError:
-        is_text = path.suffix in (".txt", ".tiktoken", ".model") and data.isascii() or path.suffix == ".txt"
-        return "has the tokens of a tokenizer and is no tokenizer.json" if is_text else ""
+        return "has the tokens of a tokenizer and is no tokenizer.json" if path.suffix in _TOKENS_ONLY else ""
     is_vocabulary = isinstance(content, dict) and all(isinstance(number, int) for number in content.values())
     return "has the tokens of a tokenizer and is no tokenizer.json" if content and is_vocabulary else ""
 
@@ -575,7 +575,7 @@ def _encode_own_text(tokenizer: tokenizers.Tokenizer, text: str) -> tokenizers.E
 def _make_sample(vocabulary: Mapping[str, int], special: Collection[int]) -> str:
     """Return words of two tokens each, for a vocabulary that does not cover other text."""
     tokens = [token for token, number in sorted(vocabulary.items(), key=lambda item: item[1]) if number not in special]
-    return " ".join(map("".join, zip(tokens, tokens[1:], strict=False)))[:_SAMPLE_CHARACTERS]
+    return " ".join(map("".join, pairwise(tokens)))[:_SAMPLE_CHARACTERS]
 
 
 def share_in_long_words(begins_word: NDArray[np.bool_]) -> float:

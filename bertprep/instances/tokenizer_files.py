@@ -1,7 +1,7 @@
 """Makes `tokenizer.json` and `tokenizer_config.json`, and reads the files next to a `tokenizer.json` that name special tokens.
 
-With those made of a `vocab.txt`, `transformers` and `tokenizers` tokenize like bertprep: they say whether text is lower-cased, and
-that words of more than 200 characters become [UNK], as in Google's tokenizer.
+With those made of a `vocab.txt`, `transformers` and `tokenizers` tokenize like bertprep: they say whether text is lower-cased,
+and that words of more than 200 characters become [UNK], as in Google's tokenizer.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def character_tokenizer(vocab: Path, config: Path) -> bytes:
 def how_to_convert(source: str) -> str:
     """Return how to make a tokenizer.json of the files of a model, for an error."""
     return (
-        "make one of the model's files and its config.json with transformers (pip install transformers sentencepiece): python -c "
-        f"\"from transformers import AutoTokenizer as T; T.from_pretrained('{source}').save_pretrained('NEW')\", and name NEW"
+        "make one of the model's files and its config.json with transformers (pip install transformers sentencepiece): python "
+        f"-c \"from transformers import AutoTokenizer as T; T.from_pretrained('{source}').save_pretrained('NEW')\"; name NEW"
     )
 
 

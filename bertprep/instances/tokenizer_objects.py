@@ -29,8 +29,8 @@ _SAMPLE = (
 def write_tokenizer(tokenizer: Any, folder: Path) -> tuple[Path, str]:
     """Write a tokenizer to a subfolder that is named by a hash of its content; return (tokenizer.json, its name).
 
-    Raises `UsageError` for an object that is neither a fast tokenizer of transformers nor a tokenizer of tokenizers, for one that
-    cannot be written, and for one whose calls give other ids than the tokenizer that it writes.
+    Raises `UsageError` for an object that is neither a fast tokenizer of transformers nor a tokenizer of tokenizers, for one
+    that cannot be written, and for one whose calls give other ids than the tokenizer that it writes.
     """
     library = getattr(tokenizer, "backend_tokenizer", tokenizer)
     with tempfile.TemporaryDirectory() as saved:
@@ -41,8 +41,8 @@ def write_tokenizer(tokenizer: Any, folder: Path) -> tuple[Path, str]:
             files[TOKENIZER] = character_tokenizer(Path(saved) / VOCAB, Path(saved) / TOKENIZER_CONFIG)
         else:
             raise UsageError(
-                "tokenizer: expected a path, OWNER/NAME, a fast tokenizer of transformers or a Tokenizer of tokenizers, found an "
-                f"object of type {type(tokenizer).__name__}"
+                "tokenizer: expected a path, OWNER/NAME, a fast tokenizer of transformers or a Tokenizer of tokenizers, found "
+                f"an object of type {type(tokenizer).__name__}"
             )
     _check_calls(tokenizer, files[TOKENIZER])
     return write_files(files, folder), name_of(tokenizer)
@@ -90,8 +90,8 @@ def _file_of(tokenizer: Any, library: Any) -> bytes:
         return str(own.to_str(pretty=True)).encode()
     except Exception as error:  # the library raises no narrower class
         raise UsageError(
-            f"tokenizer: this {type(tokenizer).__name__} cannot be written as a {TOKENIZER}: {first_line(error)}; parts in Python, "
-            "such as a pre-tokenizer of your own, are in no such file: use parts of tokenizers, or give words"
+            f"tokenizer: this {type(tokenizer).__name__} cannot be written as a {TOKENIZER}: {first_line(error)}; parts in "
+            "Python, such as a pre-tokenizer of your own, are in no such file: use parts of tokenizers"
         ) from error
 
 
@@ -104,12 +104,15 @@ def _check_calls(tokenizer: Any, content: bytes) -> None:
     own = tokenizers.Tokenizer.from_str(content.decode())
     for text in _SAMPLE:
         try:
-            found, expected = tokenizer(text, add_special_tokens=False)["input_ids"], own.encode(text, add_special_tokens=False).ids
+            found, expected = (
+                tokenizer(text, add_special_tokens=False)["input_ids"],
+                own.encode(text, add_special_tokens=False).ids,
+            )
         except Exception:  # a vocabulary that does not cover this text
             continue
         if list(found) != expected:
             raise UsageError(
-                f"tokenizer: calls of this {type(tokenizer).__name__} give other ids than its {TOKENIZER}, which is all that token "
-                f"shards can keep: {found[:5]} and {expected[:5]} for {text[:20]!r}; put what the class does to the text into "
-                "the text, or into the tokenizer's own normalizer or pre-tokenizer"
+                f"tokenizer: calls of this {type(tokenizer).__name__} give other ids than its {TOKENIZER}, which is all that "
+                f"token shards can keep: {found[:5]} and {expected[:5]} for {text[:20]!r}; do to the text first what the class "
+                "does to it, or put that into the tokenizer's own normalizer or pre-tokenizer"
             )

@@ -1,7 +1,7 @@
 """Reads BERT vocabularies, such as vocab.txt: one token per line, whose id is its line number, counted from 0.
 
-The ids of a published vocabulary are fixed by its model, so no line is judged: a token that is blank, as U+2028 in Google's Chinese
-vocabulary, or that is repeated, keeps its id.
+The ids of a published vocabulary are fixed by its model, so no line is judged: a token that is blank, as U+2028 in Google's
+Chinese vocabulary, or that is repeated, keeps its id.
 """
 
 import codecs
@@ -136,7 +136,7 @@ def load_vocabulary(path: Path) -> Vocabulary:
         ) from error
     except UnicodeDecodeError as error:
         raise BertprepError(
-            f"{path}: byte {error.start} is not UTF-8; expected a text file with one token per line{_why_not_utf_8(content)}"
+            f"{path}: byte {error.start} is not UTF-8; expected a text file with one token per line{_why_not_utf_8(path, content)}"
         ) from error
     if lines[-1] == "":
         lines.pop()
@@ -149,9 +149,9 @@ def load_vocabulary(path: Path) -> Vocabulary:
     return Vocabulary(path, tokens, hashlib.sha256(content).hexdigest(), *of_special)
 
 
-def _why_not_utf_8(content: bytes) -> str:
+def _why_not_utf_8(path: Path, content: bytes) -> str:
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return "; it is UTF-16: iconv -f UTF-16 -t UTF-8 FILE > vocab.txt"
+        return f"; it is UTF-16: iconv -f UTF-16 -t UTF-8 {path} > NEW"
     return "; a tokenizer in another form is for bertprep tokenize --tokenizer"
 
 
@@ -159,7 +159,7 @@ def _why_no_vocabulary(path: Path, content: bytes, tokens: Sequence[str], missin
     """Return what is wrong with a file that lacks special tokens, and what to do."""
     columns = {token.partition("\t")[0].strip() for token in tokens}
     if columns.issuperset(SPECIAL_TOKENS):
-        return f"has several columns, separated by tabs, and a vocab.txt only tokens: cut -f 1 {path} > vocab.txt"
+        return f"has several columns, separated by tabs, and a vocab.txt only tokens: cut -f 1 {path} > NEW"
     if content.lstrip()[:1] == b"{":
         return "is JSON, and a vocab.txt has one token per line; a tokenizer.json is for bertprep tokenize --tokenizer"
     return f"lacks {', '.join(missing)}, which every BERT vocabulary has; name the vocab.txt of a BERT model"
@@ -193,10 +193,11 @@ def repeat_warnings(vocabulary: Vocabulary) -> list[str]:
     unused = [number for number, token in enumerate(vocabulary.tokens) if ids[token] != number and token.strip()]
     if not unused:
         return []
-    token = vocabulary.tokens[unused[0]]
+    token, lines = vocabulary.tokens[unused[0]], listed([f"{number + 1:,}" for number in unused])
+    are = f"lines {lines} are" if len(unused) > 1 else f"line {lines} is"
     return [
-        f"{vocabulary.path}: never used: line {listed([f'{number + 1:,}' for number in unused])}, since line {ids[token] + 1:,} "
-        f"repeats {token[:_SHOWN]!r}, and the last one counts, as in the loaders of Google and transformers; all ids stay"
+        f"{vocabulary.path}: {are} never used, since line {ids[token] + 1:,} repeats {token[:_SHOWN]!r}, and the last one "
+        "counts, as in the loaders of Google and transformers; all ids stay"
     ]
 
 

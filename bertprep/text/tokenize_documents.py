@@ -216,8 +216,8 @@ def uncovered_warnings(made: Made) -> list[str]:
     if not uncovered:
         return []
     return [
-        f"{counted(uncovered, 'character')} of the text have no token in this tokenizer, which has no unknown token either, and are "
-        "left out; add the characters or an unknown token to the tokenizer, or use another one"
+        f"{counted(uncovered, 'character')} of the text left out, since this tokenizer has neither a token for them nor an "
+        "unknown token; add them or an unknown token to the tokenizer, or use another one"
     ]
 
 
@@ -293,8 +293,8 @@ class DocumentMaker(Maker):
         if uncovered > MANY_UNKNOWN * sum(len(document) for document, _ in first):
             yield (
                 f"{uncovered / sum(len(document) for document, _ in first):.0%} of the first characters of "
-                f"{text.source.location} have no token in {self.tokenizer.path}, which has no unknown token either, so they are "
-                "left out: the tokenizer does not fit this text"
+                f"{text.source.location} are left out, since {self.tokenizer.path} has neither a token for them nor an unknown "
+                "token: the tokenizer does not fit this text"
             )
         if (share := share_in_long_words(begins_word)) > MANY_LONG_WORDS:
             yield (

@@ -157,7 +157,10 @@ def _count_characters(words: Mapping[str, int]) -> Counter[str]:
 def _why_no_words(counts: WordCounts) -> str:
     if counts.too_long:
         return f"all words have {_TOO_LONG}"
-    return "no words found to train a vocabulary on: the text is blank; name other text"
+    return (
+        "no words found to train a vocabulary on: the text has only white space and characters that BERT's tokenizer removes, "
+        "such as those without width; name other text"
+    )
 
 
 def _losses(trained: TrainedVocabulary, counts: WordCounts, settings: VocabularySettings) -> Iterator[str]:

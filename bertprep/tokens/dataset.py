@@ -34,7 +34,7 @@ from bertprep.errors import BertprepError, UsageError
 from bertprep.instances.document_tokenizer import MANY_LONG_WORDS, MAX_WORD_TOKENS, share_in_long_words
 from bertprep.kernels import numbers as n
 from bertprep.records.columns import Columns
-from bertprep.terminal import warn
+from bertprep.terminal import counted, warn
 from bertprep.tokens.documents import open_token_documents
 from bertprep.tokens.kept_windows import WINDOWS
 from bertprep.tokens.masking import Masking
@@ -128,6 +128,11 @@ class TokenDataset(TokenRows):
             warn(
                 f"{self.folder}: was made with --append-eod, so each document ends with token {self.documents.eod} in addition "
                 "to the tokenizer's own; for masked LM, make the token shards without --append-eod"
+            )
+        if uncovered := self.documents.uncovered:
+            warn(
+                f"{self.folder}: {counted(uncovered, 'character')} of the text left out, since the tokenizer "
+                f"{self.documents.tokenizer.name} has no token for them"
             )
         self._fix(*_SETTINGS, *_MASKING, "masking", "documents", "folder", "split", "epochs")
 
