@@ -64,7 +64,6 @@ _SAMPLE = (
 """Text for comparing words found by the table of markers with those found by `word_ids`."""
 _SAMPLE_CHARACTERS = 1000
 _HEAD_BYTES = 256
-_TOKENS_ONLY = (".txt", ".tiktoken", ".model")
 _COMMON = r"\u03a4-\u061c\u061e-\u07fc\u1e00-\u2e42\u3000-\ua7ca\uac00-\ud7a3\ufeff\uff00-\uffef\U0001f300-\U0001faff"
 _SAME = {
     False: re.compile(rf"[\0-\u03a3{_COMMON}]*"),
@@ -434,7 +433,8 @@ def _why_other_file(path: Path, data: bytes) -> str:
     try:
         content = json.loads(data)
     except ValueError:
-        return "has the tokens of a tokenizer and is no tokenizer.json" if path.suffix in _TOKENS_ONLY else ""
+        is_known = path.name in ("vocab.txt", "merges.txt", "dict.txt") or path.suffix in (".model", ".tiktoken")
+        return "has the tokens of a tokenizer and is no tokenizer.json" if is_known else ""
     is_vocabulary = isinstance(content, dict) and all(isinstance(number, int) for number in content.values())
     return "has the tokens of a tokenizer and is no tokenizer.json" if content and is_vocabulary else ""
 

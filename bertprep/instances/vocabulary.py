@@ -135,8 +135,9 @@ def load_vocabulary(path: Path) -> Vocabulary:
             f"{path}: cannot be read as a vocabulary: {error.strerror}; name a vocab.txt with --vocab"
         ) from error
     except UnicodeDecodeError as error:
+        advice = _why_not_utf_8(path, content)
         raise BertprepError(
-            f"{path}: byte {error.start} is not UTF-8; expected a text file with one token per line{_why_not_utf_8(path, content)}"
+            f"{path}: byte {error.start} is not UTF-8; expected a text file with one token per line; {advice}"
         ) from error
     if lines[-1] == "":
         lines.pop()
@@ -151,8 +152,8 @@ def load_vocabulary(path: Path) -> Vocabulary:
 
 def _why_not_utf_8(path: Path, content: bytes) -> str:
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return f"; it is UTF-16: iconv -f UTF-16 -t UTF-8 {path} > NEW"
-    return "; a tokenizer in another form is for bertprep tokenize --tokenizer"
+        return f"it is UTF-16: iconv -f UTF-16 -t UTF-8 {path} > NEW"
+    return "a tokenizer in another form is for bertprep tokenize --tokenizer"
 
 
 def _why_no_vocabulary(path: Path, content: bytes, tokens: Sequence[str], missing: Sequence[str]) -> str:

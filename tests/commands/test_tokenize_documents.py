@@ -161,7 +161,7 @@ def test_a_model_of_the_hub_is_fetched_once(hub: HubServer, tmp_path: Path, monk
     found = open_token_documents("out")
     assert found.tokenizer.name == "encoder"
     assert documents_of(found) == expected("unigram", [each for each in DOCUMENTS if each.strip()])
-    with pytest.raises(UsageError, match=r"--tokenizer somebody/none: this model has no tokenizer\.json; name another"):
+    with pytest.raises(UsageError, match=r"--tokenizer somebody/none: this model has no tokenizer\.json; make one"):
         bertprep.tokenize(tokenizer="somebody/none", inputs=["a.txt"], output="other")
 
 
@@ -341,7 +341,7 @@ def test_many_lines_that_are_one_document_get_a_remark(
 
 MISTAKES = [
     ("--tokenizer none.json --input a.txt --output out", 2, "--tokenizer none.json: does not exist; name a tokenizer.json"),
-    ("--tokenizer empty --input a.txt --output out", 2, "--tokenizer empty: this folder has no tokenizer.json; name one"),
+    ("--tokenizer empty --input a.txt --output out", 2, "--tokenizer empty: this folder has no tokenizer.json; make one"),
     (
         "--tokenizer byte_bpe --format MDS --seq 512 --input a.txt --output out",
         2,
