@@ -29,7 +29,14 @@ from tokenizers.pre_tokenizers import BertPreTokenizer, ByteLevel
 from bertprep.errors import BertprepError, first_line
 from bertprep.instances.given_words import GIVEN, Segmenter, begin_words, find_starts
 from bertprep.instances.tokenizer import Tokenizer
-from bertprep.instances.tokenizer_files import TOKENIZER, TOKENIZER_CONFIG, find_named_tokens, how_to_convert, sidecars_of
+from bertprep.instances.tokenizer_files import (
+    TOKENIZER,
+    TOKENIZER_CONFIG,
+    NamedTokens,
+    find_named_tokens,
+    how_to_convert,
+    sidecars_of,
+)
 from bertprep.instances.vocabulary import MAX_TOKENS, SPECIAL_TOKENS, Vocabulary
 from bertprep.untrusted import read_bounded
 
@@ -106,8 +113,9 @@ class TokenizerInfo:
     @classmethod
     def from_manifest(cls, made_with: Mapping[str, Any]) -> TokenizerInfo:
         """Return the tokenizer that a manifest names; the manifest must have been checked."""
-        known = {each.name: made_with[each.name] for each in fields(cls) if each.name in made_with}
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in known.items()})
+        values = ((each.name, made_with[each.name]) for each in fields(cls) if each.name in made_with)
+        known: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values}
+        return cls(**known)
 
     @classmethod
     def from_vocabulary(cls, vocabulary: Vocabulary) -> TokenizerInfo:
@@ -204,7 +212,7 @@ class DocumentTokenizer:
             self._library = _load(data)
             data = _with_added(data, self._library, named.ids)
             template = _find_template(self._library)
-            ids = _find_special_ids(self._library, named.roles, *template)
+            ids = _find_special_ids(self._library, named, *template)
             usual = _template_of(ids["cls"], ids["sep"])
             around = template if sum(map(len, template)) > 1 else usual
             sample = _encode_own_text(self._library, _SAMPLE)
@@ -528,7 +536,7 @@ def _explained(path: Path, what: str, error: BaseException) -> BaseException:
 
 
 def _find_special_ids(
-    tokenizer: tokenizers.Tokenizer, named: Mapping[str, str], before: Sequence[int], after: Sequence[int]
+    tokenizer: tokenizers.Tokenizer, named: NamedTokens, before: Sequence[int], after: Sequence[int]
 ) -> dict[str, int | None]:
     """Return the ids of the special tokens.
 
@@ -542,7 +550,8 @@ def _find_special_ids(
         ids[role] = next((each for each in known if each in special), known[0] if known else None)
     if ids["mask"] is None:
         ids["mask"] = next((each for each, name in special.items() if _letters_of(name) in _MASK_LETTERS), None)
-    for role, token in named.items():
+    ids |= dict.fromkeys(named.absent)
+    for role, token in named.roles.items():
         number = tokenizer.token_to_id(token)
         ids[role] = ids[role] if number is None else number
     if len(before) == 1:

@@ -29,9 +29,9 @@ def is_of_characters(config: Path) -> bool:
 
 
 def character_tokenizer(vocab: Path, config: Path) -> bytes:
-    """Return the tokenizer.json of transformers' EsmTokenizer: a token for each letter, [UNK] for a run of unknown ones.
+    """Return the tokenizer.json of transformers' EsmTokenizer: the longest token at each position, and one for unknown letters.
 
-    Text of proteins has white space only between them.
+    The tokens of ESM-2 are letters, and those of models of DNA also k-mers. Words, between white space, are split alone.
     """
     import re
 
@@ -46,16 +46,16 @@ def character_tokenizer(vocab: Path, config: Path) -> bytes:
     except (OSError, ValueError) as error:
         raise BertprepError(f"{vocab}: cannot be read as a vocabulary: {first_line(error)}") from error
     ids, found = {token: number for number, token in enumerate(tokens)}, _read_config(config)
-    names = {role: _name_of(found.get(role)) or usual for role, usual in _OF_ESM.items()}
+    names = {role: name for role, usual in _OF_ESM.items() if (name := _name_of(found.get(role, usual)))}
     if missing := [token for token in names.values() if token not in ids]:
         raise BertprepError(f"{vocab}: lacks {', '.join(missing)}, which {config} names; name the folder of another model")
     longest_first = sorted((token for token in ids if token), key=len, reverse=True)
-    tokenizer = Tokenizer(WordLevel(ids, unk_token=names["unk_token"]))
+    tokenizer = Tokenizer(WordLevel(ids, unk_token=names.get("unk_token", _OF_ESM["unk_token"])))
     each = Regex("|".join(map(re.escape, longest_first)))
     tokenizer.pre_tokenizer = All([WhitespaceSplit(), Split(each, "isolated")])
-    cls, eos = names["cls_token"], names["eos_token"]
-    around = [(cls, ids[cls]), (eos, ids[eos])]
-    tokenizer.post_processor = TemplateProcessing(f"{cls} $A {eos}", f"{cls} $A {eos} $B {eos}", special_tokens=around)
+    cls, eos = ([names[role]] if role in names else [] for role in ("cls_token", "eos_token"))
+    around = [(token, ids[token]) for token in (*cls, *eos)]
+    tokenizer.post_processor = TemplateProcessing([*cls, "$A", *eos], [*cls, "$A", *eos, "$B", *eos], special_tokens=around)
     tokenizer.add_special_tokens([AddedToken(token, special=True) for token in names.values()])
     return (tokenizer.to_str(pretty=True) + "\n").encode()
 
@@ -80,9 +80,14 @@ def _read_config(path: Path) -> dict[str, Any]:
 
 
 class NamedTokens(NamedTuple):
-    """The special tokens that files next to a tokenizer.json name, by "cls", "sep", "pad", "mask" and "unk"; ids of tokens."""
+    """The special tokens that files next to a tokenizer.json name.
+
+    `roles` has them by "cls", "sep", "pad", "mask" and "unk". `absent` has "cls" or "sep" if the files say that it is null.
+    `ids` has the ids of tokens.
+    """
 
     roles: Mapping[str, str]
+    absent: Sequence[str]
     ids: Mapping[str, int]
 
 
@@ -102,6 +107,7 @@ def find_named_tokens(configs: Sequence[Path]) -> NamedTokens:
     """
     named: dict[str, str] = {}
     ids: dict[str, int] = {}
+    nulls: set[str] = set()
     for path in configs:
         found = _read_config(path)
         if path.name == ADDED_TOKENS:
@@ -112,6 +118,7 @@ def find_named_tokens(configs: Sequence[Path]) -> NamedTokens:
             if number.isdecimal() and (name := _name_of(token)):
                 ids[name] = int(number)
         named |= {role: name for role in _ROLES if (name := _name_of(found.get(f"{role}_token")))}
+        nulls |= {role for role in _ROLES if found.get(f"{role}_token", "") is None}
     begin, end = named.pop("bos", None), named.pop("eos", None)
     if begin == end:
         begin = None
@@ -120,7 +127,8 @@ def find_named_tokens(configs: Sequence[Path]) -> NamedTokens:
     for role, name in (("cls", begin), ("sep", end)):
         if name:
             named.setdefault(role, name)
-    return NamedTokens(named, ids)
+    absent = [role for role, other in (("cls", "bos"), ("sep", "eos")) if other in nulls and role not in named]
+    return NamedTokens(named, absent, ids)
 
 
 def _name_of(token: Any) -> str | None:

@@ -418,6 +418,19 @@ def test_esm_is_read_by_its_vocabulary_of_letters_without_a_tokenizer_json() -> 
     assert AutoTokenizer.from_pretrained("out/tokens")(texts[1])["input_ids"] == loaded(texts[1])["input_ids"]
 
 
+def test_a_vocabulary_of_k_mers_with_the_class_of_esm_is_read_too() -> None:
+    """As of models of DNA, which take the longest token at each position, and have no token after a text."""
+    (model := Path("dna")).mkdir()
+    special = ["<unk>", "<pad>", "<mask>", "<cls>", "<eos>", "<bos>"]
+    write_vocabulary([*special, "AAAAAA", "AAAAAT", "ATCGAT", *"ATCGN"], "dna/vocab.txt")
+    names: dict[str, Any] = {f"{role}_token": f"<{role}>" for role in ("cls", "pad", "mask", "unk")}
+    (model / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "EsmTokenizer", "eos_token": None, **names}))
+    loaded = AutoTokenizer.from_pretrained(model)
+    texts = ["AAAAAATATCGATN", "ATCGATxAAAAAT A"]
+    assert tokenize(model, texts) == [loaded(text, add_special_tokens=False)["input_ids"] for text in texts]
+    assert sorted(rows_of()) == sorted(loaded(text)["input_ids"] for text in texts)
+
+
 def write_roberta(folder: Path) -> None:
     folder.mkdir()
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
