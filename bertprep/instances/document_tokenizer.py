@@ -59,8 +59,10 @@ _NAMES = {
 """The usual names of special tokens."""
 _MASK_LETTERS = ("mask", "mdmmask")
 """The letters of a special token that is a mask under another name, such as LLaDA's <|mdm_mask|>; [gMASK] is for generation."""
-_UNKNOWN = "\ufdd0unknown\ufdd1"
-"""A token of bertprep's own for characters that no token covers; text never has these code points."""
+_UNREADABLE = "is not a tokenizer.json that the library tokenizers can read"
+_NO_CHARACTER = "\ufdd0"
+_UNKNOWN = f"{_NO_CHARACTER}unknown"
+"""A token of bertprep's own for characters that no token covers; this code point is for programs, and in no text."""
 _MARKERS = (("▁",), ("Ġ", "Ċ"))
 """First characters of tokens that begin a word: in vocabularies of SentencePiece, and in byte-level ones."""
 _SAMPLE = (
@@ -219,7 +221,7 @@ class DocumentTokenizer:
         except BaseException as error:
             if why := _why_other_file(path, data):
                 raise BertprepError(f"{path}: {why}; {how_to_convert(str(path.parent))}") from error
-            raise _explained(path, "is not a tokenizer.json that the library tokenizers can read", error) from error
+            raise _explained(path, _UNREADABLE, error) from error
         vocabulary, added = self._library.get_vocab(with_added_tokens=True), self._library.get_added_tokens_decoder()
         special = {each for each in ids.values() if each is not None} | {each for each, token in added.items() if token.special}
         special |= {*around[0], *around[1]}
@@ -231,9 +233,12 @@ class DocumentTokenizer:
         self._added = np.zeros(width, np.bool_)  # (width,), added tokens that are not special; text is split around them
         self._added[[each for each in added if each not in special]] = True
         self._table = _begins_word_by_id(self._library, vocabulary, width)
-        self._marking = _make_marking(data, self._library, vocabulary, ids["unk"])
-        if self._marking and not self._marking.gives_ids:  # it leaves out most of the sample
-            sample = self._library.encode(_make_sample(vocabulary, special), add_special_tokens=False)
+        try:
+            self._marking = _make_marking(data, self._library, vocabulary, ids["unk"])
+            if self._marking and not self._marking.gives_ids:  # it leaves out most of the sample
+                sample = self._library.encode(_make_sample(vocabulary, special), add_special_tokens=False)
+        except BaseException as error:
+            raise _explained(path, _UNREADABLE, error) from error
         rule = GIVEN if words else _find_rule_of_words(self._library, sample, self._table, self._added)
         # Given words need the position of each token in the text, which the compiled loop does not return.
         self._compiled, self._lock = None if words else _compile(path, self._library, vocabulary), threading.Lock()
@@ -333,22 +338,18 @@ class DocumentTokenizer:
         """
         marking, by_table = self._marking, self.info.words not in (WORD_IDS, GIVEN)
         library = marking.library if marking and marking.gives_ids else self._library
-        encode = library.encode_batch_fast if by_table and not marking else library.encode_batch
+        encode = library.encode_batch_fast if by_table else library.encode_batch
         try:
             if self._compiled:  # this may be a forked process, which the library's threads do not survive
                 found = [library.encode(text, add_special_tokens=False) for text in texts]
             else:
                 found = encode(texts, add_special_tokens=False)
-            marked = found
-            if marking and not marking.gives_ids:
-                marked = marking.library.encode_batch(texts, add_special_tokens=False)
+            uncovered = marking.count_uncovered(texts) if marking else 0
         except BaseException as error:
             raise _explained(self.path, "cannot tokenize this text", error) from error
         lengths = np.fromiter(map(len, found), np.int64, len(found))
         tokens = np.fromiter(chain.from_iterable(each.ids for each in found), np.int32, int(lengths.sum()))
-        uncovered, is_kept = 0, np.ones(len(tokens), np.bool_)
-        if marking:
-            uncovered = sum(marking.count_uncovered(each) for each in marked)
+        is_kept = np.ones(len(tokens), np.bool_)
         if marking and marking.gives_ids:
             tokens = marking.own_ids[tokens]
             is_kept = tokens >= 0
@@ -377,32 +378,39 @@ class _Marking(NamedTuple):
     own_ids: NDArray[np.int32]
     gives_ids: bool
 
-    def count_uncovered(self, found: tokenizers.Encoding) -> int:
+    def count_uncovered(self, texts: Sequence[str]) -> int:
         """Return the number of characters that no token of the file stands for; the bytes of one may be several tokens."""
-        if self.own_ids[self.unknown] >= 0 or self.unknown not in found.ids:
+        if self.own_ids[self.unknown] >= 0:
             return 0
-        uncovered = {at for at, each in zip(found.offsets, found.ids, strict=True) if each == self.unknown}
-        return sum(end - begin for begin, end in uncovered)
+        found = self.library.encode_batch_fast(texts, add_special_tokens=False)
+        lossy = [text for text, each in zip(texts, found, strict=True) if self.unknown in each.ids]
+        count = 0
+        for each in self.library.encode_batch(lossy, add_special_tokens=False):  # with offsets, which take longer
+            uncovered = {at for at, token in zip(each.offsets, each.ids, strict=True) if token == self.unknown}
+            count += sum(end - begin for begin, end in uncovered)
+        return count
 
 
 def _make_marking(
     data: bytes, tokenizer: tokenizers.Tokenizer, vocabulary: Mapping[str, int], unk: int | None
 ) -> _Marking | None:
-    """Return the tokenizer that marks characters that no token covers, or None if the file's own unknown token covers all."""
-    content = json.loads(data)
-    model, own = content["model"], tokenizer.get_vocab(with_added_tokens=False)
-    named = getattr(tokenizer.model, "unk_token", None)
-    is_bpe, gives_ids = isinstance(tokenizer.model, BPE), not isinstance(tokenizer.model, BPE) or named is not None
-    if isinstance(model["vocab"], list):  # a Unigram's
-        if model.get("unk_id") is not None:
+    """Return the tokenizer that marks characters that no token covers, or None if the file's own tokens cover all text."""
+    if isinstance(tokenizer.model, BPE) and _covers_all_bytes(tokenizer):
+        return None
+    try:
+        if tokenizer.model.tokenize(_NO_CHARACTER):  # to the unknown token
             return None
+        gives_ids = False
+    except Exception:  # the library raises no narrower class
+        gives_ids = True
+    content = json.loads(data)
+    model = content["model"]
+    if isinstance(model["vocab"], list):  # a Unigram's
         model["unk_id"] = len(model["vocab"])
         model["vocab"].append([_UNKNOWN, 0.0])
     else:
-        if named in own or (is_bpe and _covers_all_bytes(content, own)):
-            return None
         model["unk_token"] = _UNKNOWN
-        model["vocab"][_UNKNOWN] = max(own.values(), default=-1) + 1
+        model["vocab"][_UNKNOWN] = max(model["vocab"].values(), default=-1) + 1
     library = _load(json.dumps(content).encode())
     ids = library.get_vocab(with_added_tokens=True)
     own_ids = np.full(max(ids.values()) + 1, -1, np.int32)
@@ -411,12 +419,15 @@ def _make_marking(
     return _Marking(library, ids[_UNKNOWN], own_ids, gives_ids)
 
 
-def _covers_all_bytes(content: Mapping[str, Any], own: Mapping[str, int]) -> bool:
+def _covers_all_bytes(tokenizer: tokenizers.Tokenizer) -> bool:
     """Return whether a BPE has a token for each byte of text, as byte-level ones and those with a byte fallback have."""
-    if content["model"].get("byte_fallback"):
-        return all(f"<0x{byte:02X}>" in own for byte in range(256))
-    splitting = json.dumps([content.get("normalizer"), content.get("pre_tokenizer")])
-    return '"ByteLevel"' in splitting and all(letter in own for letter in ByteLevel.alphabet())
+    if tokenizer.model.byte_fallback:
+        tokens = [f"<0x{byte:02X}>" for byte in range(256)]
+    elif "ByteLevel(" in f"{tokenizer.normalizer}{tokenizer.pre_tokenizer}":
+        tokens = ByteLevel.alphabet()
+    else:
+        return False
+    return None not in map(tokenizer.token_to_id, tokens)
 
 
 class _Compiled(NamedTuple):

@@ -165,6 +165,19 @@ def test_a_model_of_the_hub_is_fetched_once(hub: HubServer, tmp_path: Path, monk
         bertprep.tokenize(tokenizer="somebody/none", inputs=["a.txt"], output="other")
 
 
+def test_a_model_of_the_hub_with_a_vocabulary_of_letters_needs_no_tokenizer_json(
+    hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    vocabulary = "\n".join(["<cls>", "<pad>", "<eos>", "<unk>", *"LAGVSERTIDPKQNFYMHWC", "<mask>"]).encode()
+    config = b'{"tokenizer_class": "EsmTokenizer"}'
+    hub.put("models/somebody/esm2", {"vocab.txt": vocabulary, "tokenizer_config.json": config})
+    Path("a.txt").write_text("LAGX\n")
+    bertprep.tokenize(tokenizer="somebody/esm2", inputs=["a.txt"], output="out")
+    found = open_token_documents("out")
+    assert (found.tokenizer.name, documents_of(found)) == ("esm2", [[4, 5, 6, 3]])
+
+
 @pytest.mark.parametrize("is_of_hub", [True, False])
 def test_a_config_names_the_mask_token(
     is_of_hub: bool, hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
