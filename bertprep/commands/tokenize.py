@@ -367,7 +367,9 @@ def _find_tokenizer(request: Tokenize) -> tuple[Path, str]:
     if path.is_dir() and not (path / TOKENIZER).is_file():
         if is_of_characters(path / TOKENIZER_CONFIG):
             return _convert_characters(request, path / VOCAB, path / TOKENIZER_CONFIG), file_name_of(path.name)
-        raise UsageError(f"--tokenizer {given}: this folder has no {TOKENIZER}; {how_to_convert(given)}")
+        raise UsageError(
+            f"--tokenizer {given}: this folder has no {TOKENIZER}; {how_to_convert(given, path / TOKENIZER_CONFIG)}"
+        )
     path = path / TOKENIZER if path.is_dir() else path
     # a tokenizer.json is named after its folder, unless that is the current folder
     name = path.parent.name or path.stem if path.name == TOKENIZER else path.stem
@@ -384,6 +386,7 @@ def _find_tokenizer(request: Tokenize) -> tuple[Path, str]:
         except UsageError as error:
             vocab, config = _fetch(request, VOCAB), _fetch(request, TOKENIZER_CONFIG)
             if not vocab or not config or not is_of_characters(config):
-                raise UsageError(f"--tokenizer {given}: this model has no {TOKENIZER}; {how_to_convert(given)}") from error
+                advice = how_to_convert(given, config)
+                raise UsageError(f"--tokenizer {given}: this model has no {TOKENIZER}; {advice}") from error
             path = _convert_characters(request, vocab, config)
     return path, file_name_of(name)

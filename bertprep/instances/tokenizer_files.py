@@ -18,6 +18,8 @@ from bertprep.untrusted import parse_json, read_bounded
 TOKENIZER, TOKENIZER_CONFIG = TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 ADDED_TOKENS, SPECIAL_TOKENS_MAP, VOCAB = ("added_tokens.json", "special_tokens_map.json", "vocab.txt")
 _ESM = "EsmTokenizer"
+_IN_PYTHON = ("BertJapaneseTokenizer",)
+_SHOWN = 40  # characters of a name in an error
 _OF_ESM = {"cls_token": "<cls>", "pad_token": "<pad>", "eos_token": "<eos>", "unk_token": "<unk>", "mask_token": "<mask>"}
 _MAX_WORD_LENGTH = 200
 _ROLES = ("mask", "pad", "unk", "cls", "sep", "bos", "eos")
@@ -60,8 +62,15 @@ def character_tokenizer(vocab: Path, config: Path) -> bytes:
     return (tokenizer.to_str(pretty=True) + "\n").encode()
 
 
-def how_to_convert(source: str) -> str:
-    """Return how to make a tokenizer.json of the files of a model, for an error."""
+def how_to_convert(source: str, config: Path | None = None) -> str:
+    """Return how to make a tokenizer.json of the files of a model, for an error; `config` is its tokenizer_config.json."""
+    found = _read_config(config) if config and config.is_file() else {}
+    if found.get("backend") == "custom" or found.get("tokenizer_class") in _IN_PYTHON:
+        return (
+            f"its class, {str(found.get('tokenizer_class'))[:_SHOWN]}, splits text in Python, which no such file can do; split "
+            "the text with it first, put spaces between the words, and make a tokenizer.json of its vocab.txt with the library "
+            "tokenizers: WordPiece after WhitespaceSplit"
+        )
     return (
         "make one of the model's files and its config.json with transformers (pip install transformers sentencepiece): python "
         f"-c \"from transformers import AutoTokenizer as T; T.from_pretrained('{source}').save_pretrained('NEW')\"; name NEW"

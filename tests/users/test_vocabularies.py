@@ -455,6 +455,25 @@ def test_files_of_a_slow_tokenizer_are_refused_with_a_command_that_converts_them
     assert rows_of() == [AutoTokenizer.from_pretrained("NEW")("the dog")["input_ids"]]
 
 
+def test_a_tokenizer_that_splits_words_in_python_is_not_sent_in_a_circle(capsys: pytest.CaptureFixture[str]) -> None:
+    """As Japanese BERT's, whose words are MeCab's: a command that converts files would write no tokenizer.json."""
+    (model := Path("japanese")).mkdir()
+    write_vocabulary(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "日本", "語", "##学"], "japanese/vocab.txt")
+    (model / "tokenizer_config.json").write_text('{"tokenizer_class": "BertJapaneseTokenizer", "do_lower_case": false}')
+    Path("text.txt").write_text("日本 語学 x\n", encoding="utf-8")
+    command = ["tokenize", "--input", "text.txt", "--output", "out", "--tokenizer"]
+    assert main([*command, "japanese"]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert "AutoTokenizer" not in line
+    assert "WordPiece after WhitespaceSplit" in line
+    vocabulary = models.WordPiece.read_file("japanese/vocab.txt")  # what the line says to do
+    made = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    made.save("tokenizer.json")
+    assert main([*command, "tokenizer.json"]) == 0
+    assert rows_of() == [[2, 5, 6, 7, 1, 3]]
+
+
 def test_a_sentencepiece_model_is_named_as_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     """The same command converts it, where sentencepiece is installed."""
     Path("spiece.model").write_bytes(
