@@ -212,7 +212,7 @@ class DocumentTokenizer:
         named = find_named_tokens(configs or sidecars_of(path))
         try:
             self._library = _load(data)
-            data = _with_added(data, self._library, named.ids)
+            data = _with_added(data, self._library, named)
             template = _find_template(self._library)
             ids = _find_special_ids(self._library, named, *template)
             usual = _template_of(ids["cls"], ids["sep"])
@@ -447,7 +447,7 @@ def _read(path: Path) -> bytes:
 
 def _why_other_file(path: Path, data: bytes) -> str:
     """Return which other file of a tokenizer a file is, or "" if it is none that is known."""
-    if data.startswith(b"\n") and b"<unk>" in data[:_HEAD_BYTES]:
+    if data[:1] == data[2:3] == b"\n" and b"\x15" in data[:_HEAD_BYTES]:  # a message with a piece and its score
         return "is a SentencePiece model and no tokenizer.json"
     try:
         content = json.loads(data)
@@ -458,14 +458,17 @@ def _why_other_file(path: Path, data: bytes) -> str:
     return "has the tokens of a tokenizer and is no tokenizer.json" if content and is_vocabulary else ""
 
 
-def _with_added(data: bytes, tokenizer: tokenizers.Tokenizer, named: Mapping[str, int]) -> bytes:
-    """Add the tokens `named` that the tokenizer lacks and that follow its last id; return its file with them."""
+def _with_added(data: bytes, tokenizer: tokenizers.Tokenizer, named: NamedTokens) -> bytes:
+    """Add the tokens that other files have, with the ids after the tokenizer's last; return its file with them."""
+    usual = {*chain.from_iterable(_NAMES.values()), *named.roles.values(), *named.special}
     added = []
-    for token, number in sorted(named.items(), key=lambda item: item[1]):
+    for token, number in sorted(named.ids.items(), key=lambda item: item[1]):
         if tokenizer.token_to_id(token) is None and number == _width_of(tokenizer):
-            tokenizer.add_special_tokens([token])
-            settings = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-            added.append({"id": number, "content": token, **settings, "special": True})
+            is_special = token in usual
+            made = tokenizers.AddedToken(token, normalized=not is_special, special=is_special)
+            tokenizer.add_special_tokens([made]) if is_special else tokenizer.add_tokens([made])
+            settings = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": not is_special}
+            added.append({"id": number, "content": token, **settings, "special": is_special})
     if not added:
         return data
     content = json.loads(data)

@@ -7,7 +7,7 @@ and that words of more than 200 characters become [UNK], as in Google's tokenize
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -92,12 +92,13 @@ class NamedTokens(NamedTuple):
     """The special tokens that files next to a tokenizer.json name.
 
     `roles` has them by "cls", "sep", "pad", "mask" and "unk". `absent` has "cls" or "sep" if the files say that it is null.
-    `ids` has the ids of tokens.
+    `ids` has the ids of tokens, and `special` those of these tokens that a file marks as special.
     """
 
     roles: Mapping[str, str]
     absent: Sequence[str]
     ids: Mapping[str, int]
+    special: Collection[str]
 
 
 def sidecars_of(tokenizer: Path) -> list[Path]:
@@ -117,6 +118,7 @@ def find_named_tokens(configs: Sequence[Path]) -> NamedTokens:
     named: dict[str, str] = {}
     ids: dict[str, int] = {}
     nulls: set[str] = set()
+    special: set[str] = set()
     for path in configs:
         found = _read_config(path)
         if path.name == ADDED_TOKENS:
@@ -126,6 +128,7 @@ def find_named_tokens(configs: Sequence[Path]) -> NamedTokens:
         for number, token in listed.items() if isinstance(listed, dict) else ():
             if number.isdecimal() and (name := _name_of(token)):
                 ids[name] = int(number)
+                special |= {name} if isinstance(token, dict) and token.get("special") else set()
         named |= {role: name for role in _ROLES if (name := _name_of(found.get(f"{role}_token")))}
         nulls |= {role for role in _ROLES if found.get(f"{role}_token", "") is None}
     begin, end = named.pop("bos", None), named.pop("eos", None)
@@ -137,7 +140,7 @@ def find_named_tokens(configs: Sequence[Path]) -> NamedTokens:
         if name:
             named.setdefault(role, name)
     absent = [role for role, other in (("cls", "bos"), ("sep", "eos")) if other in nulls and role not in named]
-    return NamedTokens(named, absent, ids)
+    return NamedTokens(named, absent, ids, special)
 
 
 def _name_of(token: Any) -> str | None:

@@ -275,6 +275,19 @@ def test_a_mask_token_that_only_added_tokens_has_is_added_with_its_id() -> None:
     assert (loaded.mask_token, loaded.mask_token_id) == ("[MASK]", width)
 
 
+def test_words_that_only_other_files_add_are_tokens_as_for_transformers() -> None:
+    tokenizer = word_level("[PAD]", "[UNK]", "[CLS]", "[SEP]", unk_token="[UNK]")
+    width = tokenizer.get_vocab_size()
+    word, mask = {"content": "covid", "special": False}, {"content": "<hidden>", "special": True}
+    config = {"added_tokens_decoder": {str(width): word, str(width + 1): mask}, "mask_token": "<hidden>", "unk_token": "[UNK]"}
+    folder = write_tokenizer(tokenizer, tokenizer_config=config)
+    expected = AutoTokenizer.from_pretrained(folder)("the covid dog", add_special_tokens=False)["input_ids"]
+    assert tokenize(folder, ["the covid dog"]) == [expected]
+    assert expected[1] == width
+    assert open_token_documents("out").tokenizer.mask == width + 1
+    assert AutoTokenizer.from_pretrained("out/tokens")("the covid dog", add_special_tokens=False)["input_ids"] == expected
+
+
 @pytest.mark.parametrize("name", ["<|mdm_mask|>", "[MDM_MASK]", "<|MASK|>", "<[MASK]>", "|<MASK>|"])
 def test_the_mask_token_of_diffusion_models_is_known_though_no_file_names_it(name: str) -> None:
     """As LLaDA's, next to [gMASK] and [sMASK], which are for generation."""
