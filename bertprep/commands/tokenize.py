@@ -317,7 +317,8 @@ def _refuse(given: Mapping[str, bool], why: str) -> None:
 def _open_tokenizer(request: Tokenize) -> DocumentTokenizer:
     """Open the requested tokenizer. If one from the Hub lacks a special token, fetch the files that may name it."""
     from bertprep.instances.document_tokenizer import DocumentTokenizer
-    from bertprep.instances.tokenizer_files import SPECIAL_TOKENS_MAP, TOKENIZER_CONFIG
+    from bertprep.instances.special_tokens import SPECIAL_TOKENS_MAP
+    from bertprep.instances.tokenizer_files import TOKENIZER_CONFIG
 
     if not isinstance(request.tokenizer, str | Path):
         from bertprep.instances.tokenizer_objects import write_tokenizer

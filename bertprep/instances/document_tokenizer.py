@@ -22,21 +22,26 @@ from typing import Any, NamedTuple
 import numpy as np
 import tokenizers
 from numpy.typing import NDArray
-from tokenizers.models import BPE, WordLevel, WordPiece
+from tokenizers.models import WordPiece
 from tokenizers.normalizers import BertNormalizer
-from tokenizers.pre_tokenizers import BertPreTokenizer, ByteLevel
+from tokenizers.pre_tokenizers import BertPreTokenizer
 
 from bertprep.errors import BertprepError, first_line
 from bertprep.instances.given_words import GIVEN, Segmenter, begin_words, find_starts
-from bertprep.instances.tokenizer import Tokenizer
-from bertprep.instances.tokenizer_files import (
-    TOKENIZER,
-    TOKENIZER_CONFIG,
-    NamedTokens,
+from bertprep.instances.special_tokens import (
+    USUAL_NAMES,
+    Template,
     find_named_tokens,
-    how_to_convert,
+    find_special_ids,
+    find_template,
     sidecars_of,
+    template_of,
+    with_added,
+    with_template,
 )
+from bertprep.instances.tokenizer import Tokenizer
+from bertprep.instances.tokenizer_files import TOKENIZER, TOKENIZER_CONFIG, how_to_convert
+from bertprep.instances.uncovered import load_library, make_marking
 from bertprep.instances.vocabulary import MAX_TOKENS, SPECIAL_TOKENS, Vocabulary
 from bertprep.untrusted import read_bounded
 
@@ -49,20 +54,7 @@ MAX_WORD_TOKENS = 16
 paragraph of Chinese."""
 MANY_LONG_WORDS = 0.2
 """Users are warned if more than this fraction of the tokens is in words of more than `MAX_WORD_TOKENS` tokens."""
-_NAMES = {
-    "cls": ("[CLS]", "<s>", "<cls>", "<bos>", "[BOS]", "<|begin_of_text|>", "<|startoftext|>"),
-    "sep": ("[SEP]", "</s>", "<sep>", "<eos>", "[EOS]", "<|end_of_text|>", "<|endoftext|>"),
-    "pad": ("[PAD]", "<pad>", "<|pad|>", "<|padding|>", "<|finetune_right_pad_id|>"),
-    "mask": ("[MASK]", "<mask>", "<|mask|>"),
-    "unk": ("[UNK]", "<unk>", "<|unk|>"),
-}
-"""The usual names of special tokens."""
-_MASK_LETTERS = ("mask", "mdmmask")
-"""The letters of a special token that is a mask under another name, such as LLaDA's <|mdm_mask|>; [gMASK] is for generation."""
 _UNREADABLE = "is not a tokenizer.json that the library tokenizers can read"
-_NO_CHARACTER = "\ufdd0"
-_UNKNOWN = f"{_NO_CHARACTER}unknown"
-"""A token of bertprep's own for characters that no token covers; this code point is for programs, and in no text."""
 _MARKERS = (("▁",), ("Ġ", "Ċ"))
 """First characters of tokens that begin a word: in vocabularies of SentencePiece, and in byte-level ones."""
 _SAMPLE = (
@@ -82,9 +74,6 @@ _SAME = {
 scripts, symbols and emoji."""
 _LONGEST = (100, 200)
 """Lengths above which a word becomes [UNK], in characters: the default of `tokenizers`, and Google's."""
-
-Template = tuple[tuple[int, ...], tuple[int, ...]]
-"""The special tokens before and after a sequence."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +111,7 @@ class TokenizerInfo:
     @classmethod
     def from_vocabulary(cls, vocabulary: Vocabulary) -> TokenizerInfo:
         """Return the properties of BERT's tokenizer with this vocab.txt."""
-        ids = {name: getattr(vocabulary, name) for name in _NAMES}
+        ids = {name: getattr(vocabulary, name) for name in USUAL_NAMES}
         used = [number for token, number in vocabulary.ids.items() if token.strip()]
         return cls(
             vocabulary.path.name, vocabulary.sha256, "WordPiece", len(vocabulary), **ids, special=tuple(sorted(ids.values())),
@@ -137,7 +126,7 @@ class TokenizerInfo:
     @property
     def template(self) -> Template:
         """Return the special tokens before and after a sequence."""
-        usual = _template_of(self.cls, self.sep)
+        usual = template_of(self.cls, self.sep)
         return (usual[0] if self.before is None else self.before, usual[1] if self.after is None else self.after)
 
     @property
@@ -155,10 +144,6 @@ class TokenizerInfo:
         usual = {"before": None, "after": None, "gaps": ()}
         values = {name: value for name, value in asdict(self).items() if name not in usual or value != usual[name]}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
-
-
-def _template_of(cls: int | None, sep: int | None) -> Template:
-    return () if cls is None else (cls,), () if sep is None else (sep,)
 
 
 def _find_gaps(ids: Iterable[int], width: int) -> tuple[int, ...]:
@@ -211,11 +196,11 @@ class DocumentTokenizer:
         data = _read(path)
         named = find_named_tokens(configs or sidecars_of(path))
         try:
-            self._library = _load(data)
-            data = _with_added(data, self._library, named)
-            template = _find_template(self._library)
-            ids = _find_special_ids(self._library, named, *template)
-            usual = _template_of(ids["cls"], ids["sep"])
+            self._library = load_library(data)
+            data = with_added(data, self._library, named)
+            template = find_template(self._library)
+            ids = find_special_ids(self._library, named, *template)
+            usual = template_of(ids["cls"], ids["sep"])
             around = template if sum(map(len, template)) > 1 else usual
             sample = _encode_own_text(self._library, _SAMPLE)
         except BaseException as error:
@@ -234,7 +219,7 @@ class DocumentTokenizer:
         self._added[[each for each in added if each not in special]] = True
         self._table = _begins_word_by_id(self._library, vocabulary, width)
         try:
-            self._marking = _make_marking(data, self._library, vocabulary, ids["unk"])
+            self._marking = make_marking(data, self._library, vocabulary, ids["unk"])
             if self._marking and not self._marking.gives_ids:  # it leaves out most of the sample
                 sample = self._library.encode(_make_sample(vocabulary, special), add_special_tokens=False)
         except BaseException as error:
@@ -242,7 +227,7 @@ class DocumentTokenizer:
         rule = GIVEN if words else _find_rule_of_words(self._library, sample, self._table, self._added)
         # Given words need the position of each token in the text, which the compiled loop does not return.
         self._compiled, self._lock = None if words else _compile(path, self._library, vocabulary), threading.Lock()
-        self.content = data if template == around else _with_template(data, self._library, *around)
+        self.content = data if template == around else with_template(data, self._library, *around)
         self.info = TokenizerInfo(
             name, hashlib.sha256(self.content).hexdigest(), type(self._library.model).__name__, width, **ids,
             special=tuple(sorted(special)), words=rule, before=None if around == usual else around[0],
@@ -256,7 +241,7 @@ class DocumentTokenizer:
     @property
     def special_tokens(self) -> dict[str, str]:
         """Return the names of the special tokens that exist, by "cls", "sep", "pad", "mask" and "unk"."""
-        ids = {name: getattr(self.info, name) for name in _NAMES}
+        ids = {name: getattr(self.info, name) for name in USUAL_NAMES}
         return {name: str(self._library.id_to_token(each)) for name, each in ids.items() if each is not None}
 
     @property
@@ -366,70 +351,6 @@ class DocumentTokenizer:
         return tokens[is_kept], lengths, begins_word, uncovered
 
 
-class _Marking(NamedTuple):
-    """The library's tokenizer with an unknown token of bertprep's own, `unknown`, for a file that has none.
-
-    `own_ids` has the id in the file for each id here, or -1: (v,). Without the token, a BPE leaves characters out, and its ids
-    are those of a text. Other models raise an error, so this tokenizer `gives_ids`.
-    """
-
-    library: tokenizers.Tokenizer
-    unknown: int
-    own_ids: NDArray[np.int32]
-    gives_ids: bool
-
-    def count_uncovered(self, texts: Sequence[str]) -> int:
-        """Return the number of characters that no token of the file stands for; the bytes of one may be several tokens."""
-        if self.own_ids[self.unknown] >= 0:
-            return 0
-        found = self.library.encode_batch_fast(texts, add_special_tokens=False)
-        lossy = [text for text, each in zip(texts, found, strict=True) if self.unknown in each.ids]
-        count = 0
-        for each in self.library.encode_batch(lossy, add_special_tokens=False):  # with offsets, which take longer
-            uncovered = {at for at, token in zip(each.offsets, each.ids, strict=True) if token == self.unknown}
-            count += sum(end - begin for begin, end in uncovered)
-        return count
-
-
-def _make_marking(
-    data: bytes, tokenizer: tokenizers.Tokenizer, vocabulary: Mapping[str, int], unk: int | None
-) -> _Marking | None:
-    """Return the tokenizer that marks characters that no token covers, or None if the file's own tokens cover all text."""
-    if isinstance(tokenizer.model, BPE) and _covers_all_bytes(tokenizer):
-        return None
-    try:
-        if tokenizer.model.tokenize(_NO_CHARACTER):  # to the unknown token
-            return None
-        gives_ids = False
-    except Exception:  # the library raises no narrower class
-        gives_ids = True
-    content = json.loads(data)
-    model = content["model"]
-    if isinstance(model["vocab"], list):  # a Unigram's
-        model["unk_id"] = len(model["vocab"])
-        model["vocab"].append([_UNKNOWN, 0.0])
-    else:
-        model["unk_token"] = _UNKNOWN
-        model["vocab"][_UNKNOWN] = max(model["vocab"].values(), default=-1) + 1
-    library = _load(json.dumps(content).encode())
-    ids = library.get_vocab(with_added_tokens=True)
-    own_ids = np.full(max(ids.values()) + 1, -1, np.int32)
-    own_ids[[*ids.values()]] = [vocabulary.get(token, -1) for token in ids]
-    own_ids[ids[_UNKNOWN]] = unk if gives_ids and unk is not None else -1
-    return _Marking(library, ids[_UNKNOWN], own_ids, gives_ids)
-
-
-def _covers_all_bytes(tokenizer: tokenizers.Tokenizer) -> bool:
-    """Return whether a BPE has a token for each byte of text, as byte-level ones and those with a byte fallback have."""
-    if tokenizer.model.byte_fallback:
-        tokens = [f"<0x{byte:02X}>" for byte in range(256)]
-    elif "ByteLevel(" in f"{tokenizer.normalizer}{tokenizer.pre_tokenizer}":
-        tokens = ByteLevel.alphabet()
-    else:
-        return False
-    return None not in map(tokenizer.token_to_id, tokens)
-
-
 class _Compiled(NamedTuple):
     """The compiled loop, and the pattern of texts for which it gives the same tokens as `tokenizers`."""
 
@@ -458,130 +379,12 @@ def _why_other_file(path: Path, data: bytes) -> str:
     return "has the tokens of a tokenizer and is no tokenizer.json" if content and is_vocabulary else ""
 
 
-def _with_added(data: bytes, tokenizer: tokenizers.Tokenizer, named: NamedTokens) -> bytes:
-    """Add the tokens that other files have, with the ids after the tokenizer's last; return its file with them."""
-    usual = {*chain.from_iterable(_NAMES.values()), *named.roles.values(), *named.special}
-    added = []
-    for token, number in sorted(named.ids.items(), key=lambda item: item[1]):
-        if tokenizer.token_to_id(token) is None and number == _width_of(tokenizer):
-            is_special = token in usual
-            made = tokenizers.AddedToken(token, normalized=not is_special, special=is_special)
-            tokenizer.add_special_tokens([made]) if is_special else tokenizer.add_tokens([made])
-            settings = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": not is_special}
-            added.append({"id": number, "content": token, **settings, "special": is_special})
-    if not added:
-        return data
-    content = json.loads(data)
-    content["added_tokens"] = [*content.get("added_tokens", []), *added]
-    return _written(content)
-
-
-def _width_of(tokenizer: tokenizers.Tokenizer) -> int:
-    return max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
-
-
-def _written(content: Mapping[str, Any]) -> bytes:
-    return (json.dumps(content, ensure_ascii=False, indent=2) + "\n").encode()
-
-
-def _find_template(tokenizer: tokenizers.Tokenizer) -> Template:
-    """Return the tokens that the file's template puts before and after a text.
-
-    The template is applied to a token of bertprep's own, as the vocabulary may cover no text that is known here.
-    """
-    if tokenizer.post_processor is None:
-        return (), ()
-    text = tokenizers.Tokenizer(WordLevel({"a": 0}, unk_token="a")).encode("a")
-    around = tokenizer.post_processor.process(text, None, True)
-    at = around.special_tokens_mask.index(0)
-    return tuple(around.ids[:at]), tuple(around.ids[at + 1 :])
-
-
-def _with_template(data: bytes, tokenizer: tokenizers.Tokenizer, before: Sequence[int], after: Sequence[int]) -> bytes:
-    """Return a tokenizer.json with a template that puts these tokens before and after a text.
-
-    Its JSON is edited, not written by the library, so that the sha256 does not depend on the library's version.
-    """
-
-    def place(sequence: str, number: int, *, begins: bool) -> list[dict[str, Any]]:
-        tokens = [*(before if begins else []), None, *after]
-        return [
-            {"Sequence": {"id": sequence, "type_id": number}}
-            if each is None
-            else {"SpecialToken": {"id": tokenizer.id_to_token(each), "type_id": number}}
-            for each in tokens
-        ]
-
-    template = {
-        "type": "TemplateProcessing",
-        "single": place("A", 0, begins=True),
-        "pair": [*place("A", 0, begins=True), *place("B", 1, begins=False)],
-        "special_tokens": {
-            token: {"id": token, "ids": [each], "tokens": [token]}
-            for each in [*before, *after]
-            if (token := tokenizer.id_to_token(each))
-        },
-    }
-    content = json.loads(data)
-    own = content.get("post_processor") or {}
-    processors = own["processors"] if own.get("type") == "Sequence" else [own]
-    kept = [each for each in processors if each.get("type") == "ByteLevel"]  # it trims the offsets of tokens
-    content["post_processor"] = {"type": "Sequence", "processors": [*kept, template]} if kept else template
-    return _written(content)
-
-
-def _load(data: bytes) -> tokenizers.Tokenizer:
-    """Return the tokenizer of a file without truncation, padding and dropout, and without special tokens from text."""
-    tokenizer = tokenizers.Tokenizer.from_str(data.decode())
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    tokenizer.encode_special_tokens = True
-    if isinstance(tokenizer.model, BPE):
-        tokenizer.model.dropout = None
-    return tokenizer
-
-
 def _explained(path: Path, what: str, error: BaseException) -> BaseException:
     """Return an error of the library as one line; Ctrl-C stays as it is.
 
     A panic of the library is a `BaseException`, but not an `Exception`.
     """
     return error if isinstance(error, KeyboardInterrupt) else BertprepError(f"{path}: {what}: {first_line(error)}")
-
-
-def _find_special_ids(
-    tokenizer: tokenizers.Tokenizer, named: NamedTokens, before: Sequence[int], after: Sequence[int]
-) -> dict[str, int | None]:
-    """Return the ids of the special tokens.
-
-    These are a single token that the template puts `before` or `after` a text, or else the `named` ones, or else tokens with
-    the usual names. If several of these names are in the vocabulary, one that the file marks as special is preferred.
-    """
-    special = {each: token.content for each, token in tokenizer.get_added_tokens_decoder().items() if token.special}
-    ids: dict[str, int | None] = {}
-    for role, names in _NAMES.items():
-        known = [each for each in map(tokenizer.token_to_id, names) if each is not None]
-        ids[role] = next((each for each in known if each in special), known[0] if known else None)
-    if ids["mask"] is None:
-        ids["mask"] = next((each for each, name in special.items() if _letters_of(name) in _MASK_LETTERS), None)
-    ids |= dict.fromkeys(named.absent)
-    for role, token in named.roles.items():
-        number = tokenizer.token_to_id(token)
-        ids[role] = ids[role] if number is None else number
-    if len(before) == 1:
-        ids["cls"] = before[0]
-    if len(after) == 1:
-        ids["sep"] = after[0]
-    unknown = getattr(tokenizer.model, "unk_token", None)
-    if unknown is not None and (number := tokenizer.token_to_id(unknown)) is not None:
-        ids["unk"] = number
-    elif ids["unk"] in (ids["cls"], ids["sep"], ids["pad"]):  # as in GPT-2's files, which name <|endoftext|> for all
-        ids["unk"] = None
-    return ids
-
-
-def _letters_of(token: str) -> str:
-    return "".join(filter(str.isalpha, token)).lower()
 
 
 def _encode_own_text(tokenizer: tokenizers.Tokenizer, text: str) -> tokenizers.Encoding | None:

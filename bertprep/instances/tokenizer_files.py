@@ -1,33 +1,31 @@
-"""Makes `tokenizer.json` and `tokenizer_config.json`, and reads the files next to a `tokenizer.json` that name special tokens.
+"""Makes a `tokenizer.json` of a `vocab.txt`: BERT's, with a `tokenizer_config.json`, or one of characters, as ESM has it.
 
-With those made of a `vocab.txt`, `transformers` and `tokenizers` tokenize like bertprep: they say whether text is lower-cased,
-and that words of more than 200 characters become [UNK], as in Google's tokenizer.
+With BERT's, `transformers` and `tokenizers` tokenize like bertprep: unlike `vocab.txt`, these files say whether text is
+lower-cased, and that words of more than 200 characters become [UNK], as in Google's tokenizer.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from bertprep.errors import BertprepError, first_line
 from bertprep.instances.vocabulary import SPECIAL_TOKENS, Vocabulary
 from bertprep.untrusted import parse_json, read_bounded
 
 TOKENIZER, TOKENIZER_CONFIG = TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
-ADDED_TOKENS, SPECIAL_TOKENS_MAP, VOCAB = ("added_tokens.json", "special_tokens_map.json", "vocab.txt")
+VOCAB = "vocab.txt"
 _ESM = "EsmTokenizer"
 _IN_PYTHON = ("BertJapaneseTokenizer",)
 _SHOWN = 40  # characters of a name in an error
 _OF_ESM = {"cls_token": "<cls>", "pad_token": "<pad>", "eos_token": "<eos>", "unk_token": "<unk>", "mask_token": "<mask>"}
 _MAX_WORD_LENGTH = 200
-_ROLES = ("mask", "pad", "unk", "cls", "sep", "bos", "eos")
 
 
 def is_of_characters(config: Path) -> bool:
     """Return whether a tokenizer_config.json is of a class that has a vocab.txt of characters and no tokenizer.json, ESM's."""
-    return config.is_file() and _read_config(config).get("tokenizer_class") == _ESM
+    return config.is_file() and read_config(config).get("tokenizer_class") == _ESM
 
 
 def character_tokenizer(vocab: Path, config: Path) -> bytes:
@@ -47,8 +45,8 @@ def character_tokenizer(vocab: Path, config: Path) -> bytes:
         tokens = [line.strip() for line in read_bounded(vocab).decode("utf-8-sig").splitlines()]
     except (OSError, ValueError) as error:
         raise BertprepError(f"{vocab}: cannot be read as a vocabulary: {first_line(error)}") from error
-    ids, found = {token: number for number, token in enumerate(tokens)}, _read_config(config)
-    names = {role: name for role, usual in _OF_ESM.items() if (name := _name_of(found.get(role, usual)))}
+    ids, found = {token: number for number, token in enumerate(tokens)}, read_config(config)
+    names = {role: name for role, usual in _OF_ESM.items() if (name := name_of_token(found.get(role, usual)))}
     if missing := [token for token in names.values() if token not in ids]:
         raise BertprepError(f"{vocab}: lacks {', '.join(missing)}, which {config} names; name the folder of another model")
     longest_first = sorted((token for token in ids if token), key=len, reverse=True)
@@ -64,7 +62,7 @@ def character_tokenizer(vocab: Path, config: Path) -> bytes:
 
 def how_to_convert(source: str, config: Path | None = None) -> str:
     """Return how to make a tokenizer.json of the files of a model, for an error; `config` is its tokenizer_config.json."""
-    found = _read_config(config) if config and config.is_file() else {}
+    found = read_config(config) if config and config.is_file() else {}
     if found.get("backend") == "custom" or found.get("tokenizer_class") in _IN_PYTHON:
         return (
             f"its class, {str(found.get('tokenizer_class'))[:_SHOWN]}, splits text in Python, which no such file can do; split "
@@ -77,7 +75,7 @@ def how_to_convert(source: str, config: Path | None = None) -> str:
     )
 
 
-def _read_config(path: Path) -> dict[str, Any]:
+def read_config(path: Path) -> dict[str, Any]:
     """Return the content of a file of transformers; raises `BertprepError` if it is not such a file."""
     try:
         content = parse_json(read_bounded(path))
@@ -88,62 +86,7 @@ def _read_config(path: Path) -> dict[str, Any]:
     return content
 
 
-class NamedTokens(NamedTuple):
-    """The special tokens that files next to a tokenizer.json name.
-
-    `roles` has them by "cls", "sep", "pad", "mask" and "unk". `absent` has "cls" or "sep" if the files say that it is null.
-    `ids` has the ids of tokens, and `special` those of these tokens that a file marks as special.
-    """
-
-    roles: Mapping[str, str]
-    absent: Sequence[str]
-    ids: Mapping[str, int]
-    special: Collection[str]
-
-
-def sidecars_of(tokenizer: Path) -> list[Path]:
-    """Return the files next to a tokenizer.json that name special tokens; those that come first count less."""
-    if tokenizer.name != TOKENIZER:
-        return []
-    paths = (tokenizer.with_name(name) for name in (ADDED_TOKENS, SPECIAL_TOKENS_MAP, TOKENIZER_CONFIG))
-    return [path for path in paths if path.is_file()]
-
-
-def find_named_tokens(configs: Sequence[Path]) -> NamedTokens:
-    """Return the special tokens that files of transformers name; raises `BertprepError` if one is not such a file.
-
-    If they name no pair of cls_token and sep_token, the tokens around a text are bos_token and eos_token, unless these are the
-    same token, which ends a text.
-    """
-    named: dict[str, str] = {}
-    ids: dict[str, int] = {}
-    nulls: set[str] = set()
-    special: set[str] = set()
-    for path in configs:
-        found = _read_config(path)
-        if path.name == ADDED_TOKENS:
-            ids |= {token: number for token, number in found.items() if isinstance(number, int)}
-            continue
-        listed = found.get("added_tokens_decoder")
-        for number, token in listed.items() if isinstance(listed, dict) else ():
-            if number.isdecimal() and (name := _name_of(token)):
-                ids[name] = int(number)
-                special |= {name} if isinstance(token, dict) and token.get("special") else set()
-        named |= {role: name for role in _ROLES if (name := _name_of(found.get(f"{role}_token")))}
-        nulls |= {role for role in _ROLES if found.get(f"{role}_token", "") is None}
-    begin, end = named.pop("bos", None), named.pop("eos", None)
-    if begin == end:
-        begin = None
-    if begin and end and not ("cls" in named and "sep" in named):
-        named |= {"cls": begin, "sep": end}
-    for role, name in (("cls", begin), ("sep", end)):
-        if name:
-            named.setdefault(role, name)
-    absent = [role for role, other in (("cls", "bos"), ("sep", "eos")) if other in nulls and role not in named]
-    return NamedTokens(named, absent, ids, special)
-
-
-def _name_of(token: Any) -> str | None:
+def name_of_token(token: Any) -> str | None:
     """Return the name of a token in such a file, where it is a string, or an object with the name as `content`."""
     name = token.get("content") if isinstance(token, dict) else token
     return name if isinstance(name, str) and name else None
