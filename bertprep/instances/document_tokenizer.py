@@ -43,7 +43,7 @@ from bertprep.instances.tokenizer import Tokenizer
 from bertprep.instances.tokenizer_files import TOKENIZER, TOKENIZER_CONFIG, how_to_convert
 from bertprep.instances.uncovered import load_library, make_marking
 from bertprep.instances.vocabulary import MAX_TOKENS, SPECIAL_TOKENS, Vocabulary
-from bertprep.untrusted import read_bounded
+from bertprep.untrusted import parse_json, read_bounded
 
 WORDPIECE, TABLE, WORD_IDS = ("wordpiece", "table", "word_ids")
 """The rules for finding words. By `WORDPIECE`, a token begins a word unless it begins with ##. By `TABLE`, it does if it begins
@@ -371,7 +371,7 @@ def _why_other_file(path: Path, data: bytes) -> str:
     if data[:1] == data[2:3] == b"\n" and b"\x15" in data[:_HEAD_BYTES]:  # a message with a piece and its score
         return "is a SentencePiece model and no tokenizer.json"
     try:
-        content = json.loads(data)
+        content = parse_json(data)
     except ValueError:
         is_known = path.name in ("vocab.txt", "merges.txt", "dict.txt") or path.suffix in (".model", ".tiktoken")
         return "has the tokens of a tokenizer and is no tokenizer.json" if is_known else ""
