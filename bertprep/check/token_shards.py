@@ -21,8 +21,10 @@ from bertprep.errors import BertprepError
 from bertprep.files.paths import sizes_of
 from bertprep.instances.document_tokenizer import TokenizerInfo
 from bertprep.instances.vocabulary import MANY_UNKNOWN, Vocabulary
+from bertprep.terminal import counted
 from bertprep.tokens.shard import BIN, DOCUMENT_FILES, IDX, TokenShard, parse_index, read_bytes
 from bertprep.work.data_set import DataSet
+from bertprep.work.manifest import UNCOVERED
 
 _ANY_WIDTH = 1 << 31  # ids are compared with the tokenizer's here
 
@@ -32,6 +34,8 @@ class TokenShards(Checks):
 
     def __init__(self, data_set: DataSet, vocabulary: Vocabulary | None) -> None:
         self._has_documents = data_set.has_documents
+        entries = data_set.manifest.files.values() if data_set.manifest else ()
+        self._uncovered = sum(entry.get(UNCOVERED, 0) for entry in entries)
         names = sizes_of(data_set.folder, [each for name in data_set.files for each in self.names_of(name)])
         tokenizer = TokenizerInfo.from_vocabulary(vocabulary) if vocabulary else _tokenizer_of(data_set)
         eod = data_set.manifest.made_with.get("eod") if data_set.manifest else None
@@ -44,7 +48,7 @@ class TokenShards(Checks):
     def judge(self, outcome: Outcome) -> None:
         outcome.count_tokens()
         if self._has_documents:
-            outcome.findings += _judge_unknown(outcome)
+            outcome.findings += [*_judge_unknown(outcome), *_judge_uncovered(self._uncovered)]
         super().judge(outcome)
         outcome.findings += find_repeated_documents(outcome.files, WARNING, "document")
 
@@ -64,6 +68,15 @@ def _judge_unknown(outcome: Outcome) -> list[Finding]:
             advice = "tokenize the text again, with a --tokenizer that was trained on its language"
             findings.append(Finding("unknown-tokens", split or ".", expected, found, level=WARNING, advice=advice))
     return findings
+
+
+def _judge_uncovered(uncovered: int) -> list[Finding]:
+    """Warn about characters that `tokenize` left out, as the manifest has their number."""
+    if not uncovered:
+        return []
+    found = f"{counted(uncovered, 'character')} left out"
+    advice = "tokenize the text again, with a --tokenizer that has these characters or an unknown token"
+    return [Finding("unknown-tokens", ".", "a token for each character of the text", found, level=WARNING, advice=advice)]
 
 
 def _check_shard(tokenizer: TokenizerInfo | None, has_documents: bool, eod: int | None, file: CheckedFile) -> None:

@@ -6,7 +6,6 @@ from any source.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -171,7 +170,7 @@ class Tokenize(TextRequest, DocumentRequest, InRows):
 
     def _tokenize_documents(self, workers: int) -> Made:
         from bertprep.pool import ClusterWorkers
-        from bertprep.text.tokenize_documents import document_job
+        from bertprep.text.tokenize_documents import document_job, uncovered_warnings
 
         tokenizer = _open_tokenizer(self)
         eod = self._find_eod(tokenizer)
@@ -183,6 +182,8 @@ class Tokenize(TextRequest, DocumentRequest, InRows):
         is_cluster = isinstance(workers, ClusterWorkers)
         job = document_job(tokenizer, documents, folder, threads=1 if is_cluster else self.workers, eod=eod)
         made = self.make(job, workers if is_cluster or tokenizer.is_compiled else 1)
+        for line in uncovered_warnings(made):
+            warn(line)
         if made.is_complete:
             remove_folder(folder / HASHED)
         if self.output is not None and self.part is None:
@@ -314,40 +315,63 @@ def _refuse(given: Mapping[str, bool], why: str) -> None:
 
 
 def _open_tokenizer(request: Tokenize) -> DocumentTokenizer:
-    """Open the requested tokenizer. If one from the Hub has no mask token, fetch tokenizer_config.json, which may name one."""
+    """Open the requested tokenizer. If one from the Hub lacks a special token, fetch the files that may name it."""
     from bertprep.instances.document_tokenizer import DocumentTokenizer
+    from bertprep.instances.special_tokens import SPECIAL_TOKENS_MAP
     from bertprep.instances.tokenizer_files import TOKENIZER_CONFIG
 
     if not isinstance(request.tokenizer, str | Path):
         from bertprep.instances.tokenizer_objects import write_tokenizer
 
-        path, name, config = write_tokenizer(request.tokenizer, request.given_folder)
-        return DocumentTokenizer(path, name, config, request.words)
+        path, name = write_tokenizer(request.tokenizer, request.given_folder)
+        return DocumentTokenizer(path, name, words=request.words)
     path, name = _find_tokenizer(request)
     tokenizer = DocumentTokenizer(path, name, words=request.words)
-    if tokenizer.info.mask is not None or as_path(str(request.tokenizer)).exists():
+    if tokenizer.special_tokens.keys() >= {"mask", "pad", "cls", "sep"} or as_path(str(request.tokenizer)).exists():
         return tokenizer
+    configs = [each for name in (SPECIAL_TOKENS_MAP, TOKENIZER_CONFIG) if (each := _fetch(request, name))]
+    return DocumentTokenizer(path, name, configs, request.words)
+
+
+def _fetch(request: Tokenize, name: str) -> Path | None:
+    """Return a file of the requested model on the Hub; None if the model has no such file, with a warning if it is unknown."""
     from bertprep.sources.hub_text import fetch_address
 
-    address = f"hf://{request.tokenizer}/{TOKENIZER_CONFIG}"
+    address = f"hf://{request.tokenizer}/{name}"
     try:
-        [(config, _)] = fetch_address(address, request.workspace, reporter=request.reporter)
-    except UsageError:  # the model has no tokenizer_config.json
-        return tokenizer
+        [(path, _)] = fetch_address(address, request.workspace, reporter=request.reporter)
+    except UsageError:
+        return None
     except BertprepError as error:
-        warn(f"{address}: could not be read, so a mask token that it names is unknown to this tokenizer: {error}")
-        return tokenizer
-    return DocumentTokenizer(path, name, config, request.words)
+        warn(f"{address}: could not be read, so special tokens that it names are unknown to this tokenizer: {error}")
+        return None
+    return path
+
+
+def _convert_characters(request: Tokenize, vocab: Path, config: Path) -> Path:
+    """Write the tokenizer.json of a vocab.txt of characters; return its path, next to a copy of its config."""
+    from bertprep.instances.tokenizer_files import TOKENIZER_CONFIG, character_tokenizer
+    from bertprep.instances.tokenizer_objects import write_files
+
+    files = {TOKENIZER: character_tokenizer(vocab, config), TOKENIZER_CONFIG: config.read_bytes()}
+    return write_files(files, request.given_folder)
 
 
 def _find_tokenizer(request: Tokenize) -> tuple[Path, str]:
     """Return the path and the name of the requested tokenizer.json, which may be a file, in a folder, or on the Hub."""
+    from bertprep.instances.tokenizer_files import TOKENIZER_CONFIG, VOCAB, how_to_convert, is_of_characters
+    from bertprep.instances.tokenizer_objects import file_name_of
     from bertprep.sources.catalogue import is_repository
 
     given = str(request.tokenizer)
     path = as_path(given)
-    if path.is_dir() and not (path := path / TOKENIZER).is_file():
-        raise UsageError(f"--tokenizer {given}: this folder has no {TOKENIZER}; name one, or a folder that contains one")
+    if path.is_dir() and not (path / TOKENIZER).is_file():
+        if is_of_characters(path / TOKENIZER_CONFIG):
+            return _convert_characters(request, path / VOCAB, path / TOKENIZER_CONFIG), file_name_of(path.name)
+        raise UsageError(
+            f"--tokenizer {given}: this folder has no {TOKENIZER}; {how_to_convert(given, path / TOKENIZER_CONFIG)}"
+        )
+    path = path / TOKENIZER if path.is_dir() else path
     # a tokenizer.json is named after its folder, unless that is the current folder
     name = path.parent.name or path.stem if path.name == TOKENIZER else path.stem
     if not path.is_file():
@@ -357,9 +381,13 @@ def _find_tokenizer(request: Tokenize) -> tuple[Path, str]:
             )
         from bertprep.sources.hub_text import fetch_address
 
+        name = given.rpartition("/")[2]
         try:
             [(path, _)] = fetch_address(f"hf://{given}/{TOKENIZER}", request.workspace, reporter=request.reporter)
         except UsageError as error:
-            raise UsageError(f"--tokenizer {given}: this model has no {TOKENIZER}; name another model") from error
-        name = given.rpartition("/")[2]
-    return path, re.sub(r"[^\w.-]+", "_", name).lstrip(".-") or "tokenizer"
+            vocab, config = _fetch(request, VOCAB), _fetch(request, TOKENIZER_CONFIG)
+            if not vocab or not config or not is_of_characters(config):
+                advice = how_to_convert(given, config)
+                raise UsageError(f"--tokenizer {given}: this model has no {TOKENIZER}; {advice}") from error
+            path = _convert_characters(request, vocab, config)
+    return path, file_name_of(name)

@@ -1,9 +1,10 @@
 """Tokenizes documents with any tokenizer.json, and finds which tokens begin a word.
 
 The library `tokenizers` does the work on all its threads. Settings in the file that would change the ids of a text are switched
-off: truncation, padding, dropout, and special tokens for text that spells their names. BERT's own WordPiece is tokenized by the
-compiled loop in `tokenizer` instead, which is much faster and gives the same ids. Documents with characters that the two might
-treat differently, because they use different versions of Unicode, still go through the library.
+off: truncation, padding, dropout, and special tokens for text that spells their names. Characters that no token covers are
+counted. BERT's own WordPiece is tokenized by the compiled loop in `tokenizer` instead, which is much faster and gives the same
+ids. Documents with characters that the two might treat differently, because they use different versions of Unicode, still go
+through the library.
 """
 
 from __future__ import annotations
@@ -12,23 +13,35 @@ import hashlib
 import json
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from itertools import chain, compress
+from itertools import chain, compress, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import tokenizers
 from numpy.typing import NDArray
-from tokenizers.models import BPE, WordPiece
+from tokenizers.models import WordPiece
 from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
 from bertprep.errors import BertprepError, first_line
 from bertprep.instances.given_words import GIVEN, Segmenter, begin_words, find_starts
+from bertprep.instances.special_tokens import (
+    USUAL_NAMES,
+    Template,
+    find_named_tokens,
+    find_special_ids,
+    find_template,
+    sidecars_of,
+    template_of,
+    with_added,
+    with_template,
+)
 from bertprep.instances.tokenizer import Tokenizer
-from bertprep.instances.tokenizer_files import TOKENIZER, TOKENIZER_CONFIG
+from bertprep.instances.tokenizer_files import TOKENIZER, TOKENIZER_CONFIG, how_to_convert
+from bertprep.instances.uncovered import load_library, make_marking
 from bertprep.instances.vocabulary import MAX_TOKENS, SPECIAL_TOKENS, Vocabulary
 from bertprep.untrusted import parse_json, read_bounded
 
@@ -41,14 +54,7 @@ MAX_WORD_TOKENS = 16
 paragraph of Chinese."""
 MANY_LONG_WORDS = 0.2
 """Users are warned if more than this fraction of the tokens is in words of more than `MAX_WORD_TOKENS` tokens."""
-_NAMES = {
-    "cls": ("[CLS]", "<s>", "<cls>", "<bos>", "[BOS]", "<|begin_of_text|>", "<|startoftext|>"),
-    "sep": ("[SEP]", "</s>", "<sep>", "<eos>", "[EOS]", "<|end_of_text|>", "<|endoftext|>"),
-    "pad": ("[PAD]", "<pad>", "<|pad|>", "<|padding|>", "<|finetune_right_pad_id|>"),
-    "mask": ("[MASK]", "<mask>", "<|mask|>"),
-    "unk": ("[UNK]", "<unk>", "<|unk|>"),
-}
-"""The usual names of special tokens."""
+_UNREADABLE = "is not a tokenizer.json that the library tokenizers can read"
 _MARKERS = (("▁",), ("Ġ", "Ċ"))
 """First characters of tokens that begin a word: in vocabularies of SentencePiece, and in byte-level ones."""
 _SAMPLE = (
@@ -57,6 +63,8 @@ _SAMPLE = (
     "\tÜber Straßen, où l'été naît, 北京 и Москва 👍🏽 ▁x"
 )
 """Text for comparing words found by the table of markers with those found by `word_ids`."""
+_SAMPLE_CHARACTERS = 1000
+_HEAD_BYTES = 256
 _COMMON = r"\u03a4-\u061c\u061e-\u07fc\u1e00-\u2e42\u3000-\ua7ca\uac00-\ud7a3\ufeff\uff00-\uffef\U0001f300-\U0001faff"
 _SAME = {
     False: re.compile(rf"[\0-\u03a3{_COMMON}]*"),
@@ -73,7 +81,9 @@ class TokenizerInfo:
     """The properties of a tokenizer that readers of its token shards need.
 
     All ids are below `width`. The id of a special token is None if the tokenizer has no such token. `special` has the ids of
-    all special tokens. `words` is the rule by which words were found.
+    all special tokens. `words` is the rule by which words were found. `before` and `after` have the tokens around a sequence,
+    or None if these are [CLS] and [SEP], as far as they exist. `gaps` has the ranges of ids that no token has: the first id of
+    each, and the one after its last.
     """
 
     name: str
@@ -87,80 +97,119 @@ class TokenizerInfo:
     unk: int | None
     special: tuple[int, ...]
     words: str
+    before: tuple[int, ...] | None = None
+    after: tuple[int, ...] | None = None
+    gaps: tuple[int, ...] = ()
 
     @classmethod
     def from_manifest(cls, made_with: Mapping[str, Any]) -> TokenizerInfo:
         """Return the tokenizer that a manifest names; the manifest must have been checked."""
-        known = {each.name: made_with[each.name] for each in fields(cls)}
-        return cls(**{**known, "special": tuple(known["special"])})
+        values = ((each.name, made_with[each.name]) for each in fields(cls) if each.name in made_with)
+        known: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values}
+        return cls(**known)
 
     @classmethod
     def from_vocabulary(cls, vocabulary: Vocabulary) -> TokenizerInfo:
         """Return the properties of BERT's tokenizer with this vocab.txt."""
-        ids = {name: getattr(vocabulary, name) for name in _NAMES}
-        name, special = vocabulary.path.name, tuple(sorted(ids.values()))
-        return cls(name, vocabulary.sha256, "WordPiece", len(vocabulary), **ids, special=special, words=WORDPIECE)
+        ids = {name: getattr(vocabulary, name) for name in USUAL_NAMES}
+        used = [number for token, number in vocabulary.ids.items() if token.strip()]
+        return cls(
+            vocabulary.path.name, vocabulary.sha256, "WordPiece", len(vocabulary), **ids, special=tuple(sorted(ids.values())),
+            words=WORDPIECE, gaps=_find_gaps(used, len(vocabulary)),
+        )  # fmt: skip
 
     @property
     def added_tokens(self) -> int:
-        """Return the number of special tokens around a sequence: [CLS] and [SEP], if the tokenizer has them."""
-        return (self.cls is not None) + (self.sep is not None)
+        """Return the number of special tokens around a sequence."""
+        return sum(map(len, self.template))
+
+    @property
+    def template(self) -> Template:
+        """Return the special tokens before and after a sequence."""
+        usual = template_of(self.cls, self.sep)
+        return (usual[0] if self.before is None else self.before, usual[1] if self.after is None else self.after)
+
+    @property
+    def is_never_drawn(self) -> NDArray[np.bool_]:
+        """By id, whether it is no random token for masks: a special token, or an id that no token has: (width,)."""
+        never = np.zeros(self.width, np.bool_)
+        never[list(self.special)] = True
+        for first, end in zip(self.gaps[::2], self.gaps[1::2], strict=True):
+            never[first:end] = True
+        return never
 
     @property
     def made_with(self) -> dict[str, Any]:
-        """Return the tokenizer's entry for a manifest."""
-        return {**asdict(self), "special": list(self.special)}
+        """Return the tokenizer's entry for a manifest; it has `before`, `after` and `gaps` only if they are unusual."""
+        usual = {"before": None, "after": None, "gaps": ()}
+        values = {name: value for name, value in asdict(self).items() if name not in usual or value != usual[name]}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+
+def _find_gaps(ids: Iterable[int], width: int) -> tuple[int, ...]:
+    """Return the ranges of ids below `width` that are not among `ids`, as the first id and the one after the last of each.
+
+    >>> _find_gaps([0, 1, 5], 7)
+    (2, 5, 6, 7)
+    """
+    is_gap = np.ones(width + 2, np.int8)  # from -1 to `width`
+    is_gap[np.fromiter(ids, np.int64) + 1] = 0
+    is_gap[[0, -1]] = 0
+    return tuple(np.flatnonzero(np.diff(is_gap)).tolist())
 
 
 class Documents(NamedTuple):
     """The tokens of some documents.
 
     `tokens` (tokens,) has the ids of all documents one after the other, and `lengths` (documents,) the number of tokens of
-    each. `begins_word` (tokens,) is whether a token begins a word.
+    each. `begins_word` (tokens,) is whether a token begins a word. `uncovered` is the number of characters without a token.
     """
 
     tokens: NDArray[np.int32]
     lengths: NDArray[np.int64]
     begins_word: NDArray[np.bool_]
+    uncovered: int = 0
 
     def ended_by(self, token: int) -> Documents:
         """Return the documents that have tokens, with this token at the end of each; it counts as a word of its own."""
         lengths = self.lengths[self.lengths > 0]
         ends = np.cumsum(lengths)
         tokens, begins_word = np.insert(self.tokens, ends, token), np.insert(self.begins_word, ends, True)
-        return Documents(tokens, lengths + 1, begins_word)
+        return Documents(tokens, lengths + 1, begins_word, self.uncovered)
 
 
 class DocumentTokenizer:
     """A tokenizer that is read from a tokenizer.json.
 
-    `config` is the tokenizer_config.json that names the mask token, by default the one next to the tokenizer.json. As an
-    attribute it is None if the tokenizer.json alone is enough. `content` is the tokenizer.json for token shards: the file as it
-    is, or with a template that puts [CLS] and [SEP] around a text, as rows have them. Its sha256 identifies the tokenizer.
+    `configs` are files that name special tokens, such as tokenizer_config.json, by default those next to the tokenizer.json.
+    `content` is the tokenizer.json for token shards: the file as it is, or with a template that puts special tokens around a
+    text, as rows have them, and with the special tokens that only `configs` have. Its sha256 identifies the tokenizer.
     """
 
-    def __init__(self, path: Path, name: str, config: Path | None = None, words: Segmenter | str | None = None) -> None:
+    def __init__(self, path: Path, name: str, configs: Sequence[Path] = (), words: Segmenter | str | None = None) -> None:
         """Read `path`, and use `name` in manifests; raises `BertprepError` if `tokenizers` cannot read the file.
 
         `words` replaces the tokenizer's own words: a function that splits a text into words, or the name of the column that
         contains them.
         """
-        self.path, self._words = path, words
+        self.path, self._words, self._configs = path, words, configs
         data = _read(path)
-        if config is None and path.name == TOKENIZER:
-            config = path.with_name(TOKENIZER_CONFIG)
-        mask = _read_mask_token(config) if config and config.is_file() else None
+        named = find_named_tokens(configs or sidecars_of(path))
         try:
-            self._library = _load(data)
-            ids = _find_special_ids(self._library)
-            named = None if mask is None else self._library.token_to_id(mask)
-            self.config = None if named in (None, ids["mask"]) else config
-            ids["mask"] = ids["mask"] if named is None else named
-            sample = _encode_own_text(self._library, _SAMPLE, add_special_tokens=False)
+            self._library = load_library(data)
+            data = with_added(data, self._library, named)
+            template = find_template(self._library)
+            ids = find_special_ids(self._library, named, *template)
+            usual = template_of(ids["cls"], ids["sep"])
+            around = template if sum(map(len, template)) > 1 else usual
+            sample = _encode_own_text(self._library, _SAMPLE)
         except BaseException as error:
-            raise _explained(path, "is not a tokenizer.json that the library tokenizers can read", error) from error
+            if why := _why_other_file(path, data):
+                raise BertprepError(f"{path}: {why}; {how_to_convert(str(path.parent))}") from error
+            raise _explained(path, _UNREADABLE, error) from error
         vocabulary, added = self._library.get_vocab(with_added_tokens=True), self._library.get_added_tokens_decoder()
         special = {each for each in ids.values() if each is not None} | {each for each, token in added.items() if token.special}
+        special |= {*around[0], *around[1]}
         width = max([*vocabulary.values(), *special], default=-1) + 1
         if not 0 < width <= MAX_TOKENS:
             raise BertprepError(f"{path}: has a vocabulary of {width:,} ids, expected 1 to {MAX_TOKENS:,}")
@@ -169,21 +218,30 @@ class DocumentTokenizer:
         self._added = np.zeros(width, np.bool_)  # (width,), added tokens that are not special; text is split around them
         self._added[[each for each in added if each not in special]] = True
         self._table = _begins_word_by_id(self._library, vocabulary, width)
+        try:
+            self._marking = make_marking(data, self._library, vocabulary, ids["unk"])
+            if self._marking and not self._marking.gives_ids:  # it leaves out most of the sample
+                sample = self._library.encode(_make_sample(vocabulary, special), add_special_tokens=False)
+        except BaseException as error:
+            raise _explained(path, _UNREADABLE, error) from error
         rule = GIVEN if words else _find_rule_of_words(self._library, sample, self._table, self._added)
         # Given words need the position of each token in the text, which the compiled loop does not return.
         self._compiled, self._lock = None if words else _compile(path, self._library, vocabulary), threading.Lock()
-        self.content = _with_template(data, self._library, ids["cls"], ids["sep"])
-        model, sha256 = type(self._library.model).__name__, hashlib.sha256(self.content).hexdigest()
-        self.info = TokenizerInfo(name, sha256, model, width, **ids, special=tuple(sorted(special)), words=rule)
+        self.content = data if template == around else with_template(data, self._library, *around)
+        self.info = TokenizerInfo(
+            name, hashlib.sha256(self.content).hexdigest(), type(self._library.model).__name__, width, **ids,
+            special=tuple(sorted(special)), words=rule, before=None if around == usual else around[0],
+            after=None if around == usual else around[1], gaps=_find_gaps(vocabulary.values(), width),
+        )  # fmt: skip
 
-    def __reduce__(self) -> tuple[type[DocumentTokenizer], tuple[Path, str, Path | None, Segmenter | str | None]]:
+    def __reduce__(self) -> tuple[type[DocumentTokenizer], tuple[Path, str, Sequence[Path], Segmenter | str | None]]:
         """Pickle only the arguments of `__init__`; the process that unpickles them reads the file again."""
-        return DocumentTokenizer, (self.path, self.info.name, self.config, self._words)
+        return DocumentTokenizer, (self.path, self.info.name, self._configs, self._words)
 
     @property
     def special_tokens(self) -> dict[str, str]:
         """Return the names of the special tokens that exist, by "cls", "sep", "pad", "mask" and "unk"."""
-        ids = {name: getattr(self.info, name) for name in _NAMES}
+        ids = {name: getattr(self.info, name) for name in USUAL_NAMES}
         return {name: str(self._library.id_to_token(each)) for name, each in ids.items() if each is not None}
 
     @property
@@ -215,15 +273,13 @@ class DocumentTokenizer:
         has no token for a text.
         """
         texts = [text if text.isascii() else text.encode(errors="replace").decode() for text in texts]
-        begins_word = None
-        if self._words:
-            if callable(self._words):
-                starts = [find_starts(self._words, text) for text in texts]
-            tokens, lengths, begins_word = self._encode_with_words(texts, starts)
-        elif self._compiled:
+        uncovered, begins_word = 0, None
+        if callable(self._words):
+            starts = [find_starts(self._words, text) for text in texts]
+        if self._compiled:
             tokens, lengths = self._encode_compiled(self._compiled, texts)
         else:
-            tokens, lengths, begins_word = self._encode_by_library(texts)
+            tokens, lengths, begins_word, uncovered = self._encode_by_library(texts, starts)
         if (spelled := self._never[tokens]).any():  # some models give special tokens in spite of encode_special_tokens
             if self.info.unk is None:
                 raise BertprepError(
@@ -236,7 +292,7 @@ class DocumentTokenizer:
             if self.info.words == TABLE:
                 begins_word |= _at_or_after(self._added[tokens])
         begins_word[(np.cumsum(lengths) - lengths)[lengths > 0]] = True
-        return Documents(tokens, lengths, begins_word)
+        return Documents(tokens, lengths, begins_word, uncovered)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of these ids, including special tokens."""
@@ -252,45 +308,47 @@ class DocumentTokenizer:
         lengths = np.diff(ends, prepend=0)
         if is_same.all():
             return tokens, lengths
-        others, lengths[~is_same], _ = self._encode_by_library([*compress(texts, ~is_same)])
+        others, lengths[~is_same], _, _ = self._encode_by_library([*compress(texts, ~is_same)])
         merged = np.empty(len(tokens) + len(others), np.int32)
         is_compiled = np.repeat(is_same, lengths)
         merged[is_compiled], merged[~is_compiled] = tokens, others
         return merged, lengths
 
-    def _encode_with_words(
-        self, texts: Sequence[str], starts: Sequence[NDArray[np.int64]]
-    ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.bool_]]:
-        """Return (tokens, lengths, whether a token begins a word), given where the words start in each text."""
-        try:
-            found = self._library.encode_batch(texts, add_special_tokens=False)
-        except BaseException as error:
-            raise _explained(self.path, "cannot tokenize this text", error) from error
-        lengths = np.fromiter(map(len, found), np.int64, len(found))
-        tokens = np.fromiter(chain.from_iterable(each.ids for each in found), np.int32, int(lengths.sum()))
-        begins = [
-            begin_words(of_text, np.array([end for _, end in each.offsets], np.int64))
-            for of_text, each in zip(starts, found, strict=True)
-        ]
-        return tokens, lengths, np.concatenate([np.zeros(0, np.bool_), *begins])
+    def _encode_by_library(
+        self, texts: Sequence[str], starts: Sequence[NDArray[np.int64]] = ()
+    ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.bool_] | None, int]:
+        """Return (tokens, lengths, whether a token begins a word, characters without a token).
 
-    def _encode_by_library(self, texts: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.bool_] | None]:
-        """Return (tokens, lengths, whether a token begins a word), the last as None if the ids alone decide it."""
-        by_table = self.info.words != WORD_IDS
-        encode = self._library.encode_batch_fast if by_table else self._library.encode_batch
+        The third is None if the ids alone decide it. With given words, `starts` has where they start in each text.
+        """
+        marking, by_table = self._marking, self.info.words not in (WORD_IDS, GIVEN)
+        library = marking.library if marking and marking.gives_ids else self._library
+        encode = library.encode_batch_fast if by_table else library.encode_batch
         try:
             if self._compiled:  # this may be a forked process, which the library's threads do not survive
-                found = [self._library.encode(text, add_special_tokens=False) for text in texts]
+                found = [library.encode(text, add_special_tokens=False) for text in texts]
             else:
                 found = encode(texts, add_special_tokens=False)
+            uncovered = marking.count_uncovered(texts) if marking else 0
         except BaseException as error:
             raise _explained(self.path, "cannot tokenize this text", error) from error
         lengths = np.fromiter(map(len, found), np.int64, len(found))
         tokens = np.fromiter(chain.from_iterable(each.ids for each in found), np.int32, int(lengths.sum()))
-        if by_table:
-            return tokens, lengths, None
-        words = np.fromiter(chain.from_iterable(each.word_ids for each in found), np.int32, len(tokens))
-        return tokens, lengths, np.diff(words, prepend=-1) != 0
+        is_kept = np.ones(len(tokens), np.bool_)
+        if marking and marking.gives_ids:
+            tokens = marking.own_ids[tokens]
+            is_kept = tokens >= 0
+            lengths = np.diff(np.concatenate([[0], np.cumsum(is_kept)])[np.cumsum([0, *lengths])])
+        begins_word = None
+        if self.info.words == GIVEN:
+            ends = np.fromiter((end for each in found for _, end in each.offsets), np.int64, len(tokens))[is_kept]
+            of_texts = np.split(ends, np.cumsum(lengths)[:-1])[: len(lengths)]
+            begins = [begin_words(*each) for each in zip(starts, of_texts, strict=True)]
+            begins_word = np.concatenate([np.zeros(0, np.bool_), *begins])
+        elif not by_table:
+            words = np.fromiter(chain.from_iterable(each.word_ids for each in found), np.int32, len(tokens))[is_kept]
+            begins_word = np.diff(words, prepend=-1) != 0
+        return tokens[is_kept], lengths, begins_word, uncovered
 
 
 class _Compiled(NamedTuple):
@@ -308,66 +366,17 @@ def _read(path: Path) -> bytes:
         raise BertprepError(f"{path}: cannot be read: {why}; name a tokenizer.json") from error
 
 
-def _read_mask_token(config: Path) -> str | None:
-    """Return the `mask_token` of a tokenizer_config.json, which is a name or an object with the name as `content`."""
+def _why_other_file(path: Path, data: bytes) -> str:
+    """Return which other file of a tokenizer a file is, or "" if it is none that is known."""
+    if data[:1] == data[2:3] == b"\n" and b"\x15" in data[:_HEAD_BYTES]:  # a message with a piece and its score
+        return "is a SentencePiece model and no tokenizer.json"
     try:
-        found = parse_json(_read(config))
-        token = found.get("mask_token")
-        token = token.get("content") if isinstance(token, dict) else token
-    except (ValueError, AttributeError) as error:
-        raise BertprepError(f"{config}: is not a {TOKENIZER_CONFIG}: {first_line(error)}; fix or remove it") from error
-    return token if isinstance(token, str) else None
-
-
-def _with_template(data: bytes, tokenizer: tokenizers.Tokenizer, cls: int | None, sep: int | None) -> bytes:
-    """Return a tokenizer.json with a template that puts [CLS] and [SEP] around a text, as far as the tokenizer has them.
-
-    If the file's own template does that, the file is returned unchanged. Its JSON is edited, not written by the library, so
-    that the sha256 does not depend on the library's version.
-    """
-    added = [each for each in (cls, sep) if each is not None]
-    around = _encode_own_text(tokenizer, "a", add_special_tokens=True)
-    plain = _encode_own_text(tokenizer, "a", add_special_tokens=False)
-    if around is None or plain is None or not added:
-        return data
-    begin, end = ([] if each is None else [each] for each in (cls, sep))
-    if around.ids == [*begin, *plain.ids, *end]:
-        return data
-
-    def place(sequence: str, number: int, *, begins: bool) -> list[dict[str, Any]]:
-        tokens = [*(begin if begins else []), None, *end]
-        return [
-            {"Sequence": {"id": sequence, "type_id": number}}
-            if each is None
-            else {"SpecialToken": {"id": tokenizer.id_to_token(each), "type_id": number}}
-            for each in tokens
-        ]
-
-    template = {
-        "type": "TemplateProcessing",
-        "single": place("A", 0, begins=True),
-        "pair": [*place("A", 0, begins=True), *place("B", 1, begins=False)],
-        "special_tokens": {
-            token: {"id": token, "ids": [each], "tokens": [token]} for each in added if (token := tokenizer.id_to_token(each))
-        },
-    }
-    content = json.loads(data)
-    own = content.get("post_processor") or {}
-    processors = own["processors"] if own.get("type") == "Sequence" else [own]
-    kept = [each for each in processors if each.get("type") == "ByteLevel"]  # it trims the offsets of tokens
-    content["post_processor"] = {"type": "Sequence", "processors": [*kept, template]} if kept else template
-    return (json.dumps(content, ensure_ascii=False, indent=2) + "\n").encode()
-
-
-def _load(data: bytes) -> tokenizers.Tokenizer:
-    """Return the tokenizer of a file without truncation, padding and dropout, and without special tokens from text."""
-    tokenizer = tokenizers.Tokenizer.from_str(data.decode())
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    tokenizer.encode_special_tokens = True
-    if isinstance(tokenizer.model, BPE):
-        tokenizer.model.dropout = None
-    return tokenizer
+        content = parse_json(data)
+    except ValueError:
+        is_known = path.name in ("vocab.txt", "merges.txt", "dict.txt") or path.suffix in (".model", ".tiktoken")
+        return "has the tokens of a tokenizer and is no tokenizer.json" if is_known else ""
+    is_vocabulary = isinstance(content, dict) and all(isinstance(number, int) for number in content.values())
+    return "has the tokens of a tokenizer and is no tokenizer.json" if content and is_vocabulary else ""
 
 
 def _explained(path: Path, what: str, error: BaseException) -> BaseException:
@@ -378,35 +387,21 @@ def _explained(path: Path, what: str, error: BaseException) -> BaseException:
     return error if isinstance(error, KeyboardInterrupt) else BertprepError(f"{path}: {what}: {first_line(error)}")
 
 
-def _find_special_ids(tokenizer: tokenizers.Tokenizer) -> dict[str, int | None]:
-    """Return the ids of the special tokens.
-
-    These are the tokens that the tokenizer puts around the text "a", or else tokens with the usual names. If several of these
-    names are in the vocabulary, one that the file marks as special is preferred.
-    """
-    special = {each for each, token in tokenizer.get_added_tokens_decoder().items() if token.special}
-    ids: dict[str, int | None] = {}
-    for role, names in _NAMES.items():
-        known = [each for each in map(tokenizer.token_to_id, names) if each is not None]
-        ids[role] = next((each for each in known if each in special), known[0] if known else None)
-    around = _encode_own_text(tokenizer, "a", add_special_tokens=True)
-    if around and around.special_tokens_mask[0]:
-        ids["cls"] = around.ids[0]
-    if around and len(around) > 1 and around.special_tokens_mask[-1]:
-        ids["sep"] = around.ids[-1]
-    unknown = getattr(tokenizer.model, "unk_token", None)
-    return {**ids, "unk": ids["unk"] if unknown is None else tokenizer.token_to_id(unknown)}
-
-
-def _encode_own_text(tokenizer: tokenizers.Tokenizer, text: str, *, add_special_tokens: bool) -> tokenizers.Encoding | None:
+def _encode_own_text(tokenizer: tokenizers.Tokenizer, text: str) -> tokenizers.Encoding | None:
     """Return the tokens of a text of bertprep's own, or None if the vocabulary does not cover it.
 
     Whether a tokenizer suits the user's text, only that text can tell.
     """
     try:
-        return tokenizer.encode(text, add_special_tokens=add_special_tokens)
+        return tokenizer.encode(text, add_special_tokens=False)
     except Exception:  # the library raises no narrower class
         return None
+
+
+def _make_sample(vocabulary: Mapping[str, int], special: Collection[int]) -> str:
+    """Return words of two tokens each, for a vocabulary that does not cover other text."""
+    tokens = [token for token, number in sorted(vocabulary.items(), key=lambda item: item[1]) if number not in special]
+    return " ".join(map("".join, pairwise(tokens)))[:_SAMPLE_CHARACTERS]
 
 
 def share_in_long_words(begins_word: NDArray[np.bool_]) -> float:

@@ -60,7 +60,7 @@ def starts_of(words: object, text: str) -> NDArray[np.int64]:
     words = [] if words is None else words
     if not isinstance(words, list) or not all(type(word) is int for word in words) or (not words and text.strip()):
         return find_starts(lambda _: words, text)  # type: ignore[arg-type, return-value] # it refuses other types
-    starts = np.array(words, np.int64)
+    starts = np.array([min(max(word, -1), len(text)) for word in words], np.int64)  # no larger number fits
     if wrong := np.flatnonzero((starts < 0) | (starts >= len(text)) | (np.diff(starts, prepend=-1) <= 0)).tolist():
         raise BertprepError(
             f"words: word {wrong[0]:,} starts at {words[wrong[0]]:,}, expected ascending positions in a text of {len(text):,} "

@@ -35,6 +35,7 @@ class ReferenceInstance:
 def generate(text: bytes, vocabulary: Sequence[str], settings: InstanceSettings, *, seed: int) -> list[ReferenceInstance]:
     """Return the instances of a text shard, in the order of its records."""
     rng = random.Random(seed)
+    vocabulary = [*dict.fromkeys(vocabulary)]  # a repeated token is drawn once, since Google's generator has them in a dict
     documents = read_documents(text, vocabulary, lower=not settings.cased)
     if settings.has_pairs:
         rng.shuffle(documents)

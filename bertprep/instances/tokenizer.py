@@ -182,7 +182,8 @@ def share_of_long_words(text: str) -> float:
 
 def _build_trie(vocabulary: Vocabulary) -> tuple[NDArray[np.int32], int]:
     """Return the vocabulary as a hashed trie for the tokenizer kernel, and its number of steps less one, as a bit mask."""
-    lines = np.frombuffer("\n".join([*vocabulary.tokens, ""]).encode(), np.uint8)
+    tokens = (token or " " for token in vocabulary.tokens)  # no word has a space, so a blank line matches nothing
+    lines = np.frombuffer("\n".join([*tokens, ""]).encode(), np.uint8)
     is_end = lines == ord("\n")
     text, ends = lines[~is_end], np.flatnonzero(is_end) - np.arange(len(vocabulary))
     size = 1 << 12

@@ -1,8 +1,13 @@
-"""Reads and checks BERT vocabularies, such as vocab.txt: one token per line, whose id is its line number, counted from 0."""
+"""Reads BERT vocabularies, such as vocab.txt: one token per line, whose id is its line number, counted from 0.
+
+The ids of a published vocabulary are fixed by its model, so no line is judged: a token that is blank, as U+2028 in Google's
+Chinese vocabulary, or that is repeated, keeps its id.
+"""
 
 import codecs
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +18,7 @@ from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.object_cache import open_local
+from bertprep.terminal import listed
 from bertprep.work.data_set import DataSet
 from bertprep.work.layout import MANIFEST, VOCABULARY
 from bertprep.work.manifest import sha256_of_vocabulary
@@ -63,6 +69,16 @@ class Vocabulary:
     def __len__(self) -> int:
         return len(self.tokens)
 
+    @cached_property
+    def ids(self) -> dict[str, int]:
+        """The id of each token. A repeated token has that of its last line, as in the loaders of Google and transformers."""
+        return {token: number for number, token in enumerate(self.tokens)}
+
+    @cached_property
+    def drawn_ids(self) -> NDArray[np.int32]:
+        """The ids among which Google's generator draws random tokens: one of each token, and one of all that are blank."""
+        return np.array([*{token.strip(): number for number, token in enumerate(self.tokens)}.values()], np.int32)
+
     @property
     def made_with(self) -> dict[str, Any]:
         """Return the vocabulary's entry for a manifest of records; it has `pad` only if that id is not 0."""
@@ -102,49 +118,52 @@ def capital_tokens(vocabulary: Vocabulary) -> list[str]:
 
 
 def _is_in_brackets(token: str) -> bool:
-    return token[0] == "[" and token[-1] == "]"
+    return token.startswith("[") and token.endswith("]")
 
 
 def load_vocabulary(path: Path) -> Vocabulary:
-    """Read a vocabulary file.
+    """Read a vocabulary file, as the loaders of Google and transformers do: white space around a token does not belong to it.
 
-    Raises `BertprepError` if the file cannot be read, is not UTF-8, is too large, has an empty line, repeats a token, or lacks
-    a special token.
+    A token of white space alone is kept, and no text has it. Raises `BertprepError` if the file cannot be read, is not UTF-8,
+    is too large, or lacks a special token.
     """
     try:
         content = _read(path)
-        lines = content.decode().split("\n")
+        lines = content.decode("utf-8-sig").split("\n")
     except OSError as error:
         raise BertprepError(
             f"{path}: cannot be read as a vocabulary: {error.strerror}; name a vocab.txt with --vocab"
         ) from error
     except UnicodeDecodeError as error:
-        raise BertprepError(f"{path}: byte {error.start} is not UTF-8; expected a text file with one token per line") from error
+        advice = _why_not_utf_8(path, content)
+        raise BertprepError(
+            f"{path}: byte {error.start} is not UTF-8; expected a text file with one token per line; {advice}"
+        ) from error
     if lines[-1] == "":
         lines.pop()
-    tokens = tuple(map(str.strip, lines))
-    numbers = {token: number for number, token in enumerate(tokens)}
-    missing = [token for token in SPECIAL_TOKENS if token not in numbers]
-    if missing:
-        if content.startswith(codecs.BOM_UTF8):
-            raise BertprepError(
-                f"{path}: begins with a byte order mark, which becomes part of the first token; save it as UTF-8 without one"
-            )
-        raise BertprepError(
-            f"{path}: lacks {', '.join(missing)}, which every BERT vocabulary has; name the vocab.txt of a BERT model"
-        )
-    if len(numbers) < len(tokens):
-        again = next(number for number, token in enumerate(tokens) if numbers[token] != number)
-        raise BertprepError(
-            f"{path}: line {numbers[tokens[again]] + 1} repeats {tokens[again][:_SHOWN]!r} of line {again + 1}; "
-            "remove one of them, since the id of a token must be unique"
-        )
-    if "" in numbers:
-        raise BertprepError(f"{path}: line {numbers[''] + 1} is empty; expected a token on each line")
+    tokens = tuple(line.strip() or line.removesuffix("\r") for line in lines)
+    if missing := [token for token in SPECIAL_TOKENS if token not in tokens]:
+        raise BertprepError(f"{path}: {_why_no_vocabulary(path, content, tokens, missing)}")
     if len(tokens) > MAX_TOKENS:
         raise BertprepError(f"{path}: has {len(tokens):,} tokens, expected at most {MAX_TOKENS:,}")
-    sha256 = hashlib.sha256(content).hexdigest()
-    return Vocabulary(path, tokens, sha256, *(numbers[token] for token in SPECIAL_TOKENS))
+    of_special = (len(tokens) - 1 - tokens[::-1].index(token) for token in SPECIAL_TOKENS)
+    return Vocabulary(path, tokens, hashlib.sha256(content).hexdigest(), *of_special)
+
+
+def _why_not_utf_8(path: Path, content: bytes) -> str:
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return f"it is UTF-16: iconv -f UTF-16 -t UTF-8 {path} > NEW"
+    return "a tokenizer in another form is for bertprep tokenize --tokenizer"
+
+
+def _why_no_vocabulary(path: Path, content: bytes, tokens: Sequence[str], missing: Sequence[str]) -> str:
+    """Return what is wrong with a file that lacks special tokens, and what to do."""
+    columns = {token.partition("\t")[0].strip() for token in tokens}
+    if columns.issuperset(SPECIAL_TOKENS):
+        return f"has several columns, separated by tabs, and a vocab.txt only tokens: cut -f 1 {path} > NEW"
+    if content.lstrip()[:1] == b"{":
+        return "is JSON, and a vocab.txt has one token per line; a tokenizer.json is for bertprep tokenize --tokenizer"
+    return f"lacks {', '.join(missing)}, which every BERT vocabulary has; name the vocab.txt of a BERT model"
 
 
 def fit_warnings(first: NDArray[Any], vocabulary: Vocabulary, text: Path, advice: str) -> list[str]:
@@ -167,6 +186,20 @@ def padding_warnings(vocabulary: Vocabulary) -> list[str]:
     if vocabulary.pad == 0:
         return []
     return [f"[PAD] is token {vocabulary.pad} of {vocabulary.path}, so input_ids are padded with {vocabulary.pad}, not with 0"]
+
+
+def repeat_warnings(vocabulary: Vocabulary) -> list[str]:
+    """Return a warning if tokens are repeated, which names the lines that are never used."""
+    ids = vocabulary.ids
+    unused = [number for number, token in enumerate(vocabulary.tokens) if ids[token] != number and token.strip()]
+    if not unused:
+        return []
+    token, lines = vocabulary.tokens[unused[0]], listed([f"{number + 1:,}" for number in unused])
+    are = f"lines {lines} are" if len(unused) > 1 else f"line {lines} is"
+    return [
+        f"{vocabulary.path}: {are} never used, since line {ids[token] + 1:,} repeats {token[:_SHOWN]!r}, and the last one "
+        "counts, as in the loaders of Google and transformers; all ids stay"
+    ]
 
 
 def load_vocabulary_of(data_set: DataSet, vocab: Path | None = None) -> Vocabulary:

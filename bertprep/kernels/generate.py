@@ -16,7 +16,8 @@ _RANDOM_DOCUMENT_TRIES = 10
 Generator = struct(
     {
         "tokens": "sentence_starts[-1]", "sentence_starts": "document_starts[-1] + 1", "document_starts": "documents + 1",
-        "order": "documents", "predictions": "longest + 3", "continues": "vocabulary", "twister": "TWISTER_SIZE",
+        "order": "documents", "predictions": "longest + 3", "continues": "vocabulary", "drawn": "draws",
+        "twister": "TWISTER_SIZE",
         "scratch": "4 * (longest + 4)", "marked": "longest // 64 + 1", "chosen": "longest + 3", "state": "GENERATOR_STATE_SIZE",
         "slices": "4 * instance_capacity", "is_random_next": "instance_capacity", "mask_ends": "instance_capacity",
         "mask_positions": "mask_capacity", "mask_replacements": "mask_capacity",
@@ -28,6 +29,7 @@ Generator = struct(
     rounds=i64, short_threshold=i64,
     predictions=i64_p, most_predictions=i64,  # number of masks for each length of a sequence, including special tokens
     whole_word=i64, continues=u8_p, cls=i64, sep=i64, mask=i64, vocabulary=i64,
+    drawn=i32_p, draws=i64,  # the ids among which random tokens are drawn
     twister=u32_p,
     scratch=u16_p,  # (4, longest + 4)
     marked=u64_p, chosen=i32_p,  # for each position a bit, which is 0 at first, and a replacement
@@ -97,7 +99,7 @@ def _draw_replacements(g, positions, count):
         elif draw_53_bits(g.twister) < _HALF:
             replacement = n.UNCHANGED
         else:
-            replacement = draw_below(g.twister, g.vocabulary)
+            replacement = i64(g.drawn[draw_below(g.twister, g.draws)])
         g.chosen[position] = replacement
         g.marked[position >> 6] |= u64(1) << u64(position & 63)
 

@@ -31,13 +31,15 @@ _LOW_32 = u64(0xFFFFFFFF)
 
 RowSettings = struct(
     {
+        "before": "before_size", "after": "after_size",
         "is_special": "width", "begins_word": "width", "span_below": "longest_span",
         "words": "3 * (seq + 1)", "state": "1",
     },
-    seq=i64, cls=i64, sep=i64, pad=i64, mask=i64,  # cls and sep are NO_TOKEN if the tokenizer lacks them
+    seq=i64, pad=i64, mask=i64,  # mask is NO_TOKEN if the tokenizer lacks it
+    before=i64_p, before_size=i64, after=i64_p, after_size=i64,  # the special tokens around a sequence
     first_position=i64, is_causal=i64,
     is_pair=i64,  # the sequences of a row are segments: [CLS] A [SEP] B [SEP]
-    width=i64, is_special=u8_p,  # (width,), by id; all ids are below `width`
+    width=i64, is_special=u8_p,  # (width,), by id, or there is no token with this id; all ids are below `width`
     whole_words=i64, begins_word=u8_p,  # (width,), by id, for windows without word bits
     longest_word=i64,  # in tokens; longer words are masked token by token
     mask_below=i64, random_below=i64,  # probabilities in units of 2**-32: a draw below them gives [MASK], a random token
@@ -282,20 +284,18 @@ def fill_rows(
         at, words = i64(0), i64(0)
         for sequence in range(i64(row_starts[0]), i64(row_starts[1])):
             first, begin, size = at, i64(begins[sequence]), i64(sizes[sequence])
-            has_cls = s.cls != n.NO_TOKEN and (not s.is_pair or sequence == row_starts[0])
-            if at + size + i64(has_cls) + i64(s.sep != n.NO_TOKEN) > s.seq:
+            before_size = i64(0) if s.is_pair and sequence > row_starts[0] else s.before_size
+            if at + before_size + size + s.after_size > s.seq:
                 return i
-            if has_cls:
-                ids[at] = s.cls
-                at += 1
+            copy_numbers(shifted(ids, at), s.before, before_size)
+            at += before_size
             if not _copy_tokens(s, window, begin, size, shifted(ids, at)):
                 return i
             if not s.is_causal:
                 words = _list_words(s, window, begin, size, ids, at, words)
             at += size
-            if s.sep != n.NO_TOKEN:
-                ids[at] = s.sep
-                at += 1
+            copy_numbers(shifted(ids, at), s.after, s.after_size)
+            at += s.after_size
             if s.is_causal:
                 copy_numbers(shifted(row_labels, first + 1), shifted(ids, first + 1), at - first - 1)
             _number(s, positions, sequences, first, at, sequence - row_starts[0])

@@ -14,7 +14,7 @@ from bertprep.files.paths import checksum_of
 from bertprep.instances import Vocabulary
 from bertprep.instances.generator import GENERATOR
 from bertprep.instances.lower_case import NO_CHANGES, LetterChanges, measure_texts
-from bertprep.instances.vocabulary import padding_warnings
+from bertprep.instances.vocabulary import padding_warnings, repeat_warnings
 from bertprep.records.dataset_info import ledgers_by_format
 from bertprep.tasks import EXAMPLES_PER_FILE
 from bertprep.tasks.glue import GlueTask, find_task, own_task
@@ -78,7 +78,7 @@ def task_job(records: TaskRecords, vocabulary: Vocabulary, variant: Variant, fol
         copies={VOCABULARY: vocabulary.path, **records.copies},
         advice="choose another --output or --workdir",
     )
-    warnings = [*padding_warnings(vocabulary), *records.warnings]
+    warnings = [*padding_warnings(vocabulary), *repeat_warnings(vocabulary), *records.warnings]
     if records.letters.are_many and not is_cased:
         warnings.append(f"{records.letters.warning}; give --cased and a cased vocabulary to keep the letters")
     shapes = {split: examples.shape for split, examples in records.source.splits.items()}

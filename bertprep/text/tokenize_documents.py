@@ -45,7 +45,7 @@ from bertprep.tokens.shard import BIN, DOCUMENT_FILES, write_token_shard
 from bertprep.work.layout import SPLITS, TEST, TRAINING, token_shard_name
 from bertprep.work.ledger import Entry, Ledger
 from bertprep.work.made import Made
-from bertprep.work.manifest import TOKEN_SHARDS, versions_of
+from bertprep.work.manifest import TOKEN_SHARDS, UNCOVERED, versions_of
 from bertprep.work.run import Job, Maker, Task
 from bertprep.work.text_identity import check_text, identify_text, text_entry
 
@@ -210,6 +210,17 @@ def shards_of_sources(sources: Sequence[Source], files: Mapping[str, TextFile], 
     return DocumentShards(corpus, shards, {**made_from, "shards": len(groups[TRAINING])})
 
 
+def uncovered_warnings(made: Made) -> list[str]:
+    """Return a warning if characters of the text have no token."""
+    uncovered = sum(entry.get(UNCOVERED, 0) for entry in made.manifest.files.values())
+    if not uncovered:
+        return []
+    return [
+        f"{counted(uncovered, 'character')} of the text left out, since this tokenizer has neither a token for them nor an "
+        "unknown token; add them or an unknown token to the tokenizer, or use another one"
+    ]
+
+
 def settings_of(tokenizer: DocumentTokenizer, corpus: str, made_from: Mapping[str, Any], eod: int | None) -> dict[str, Any]:
     """Return the settings of token shards for their manifest."""
     of_eod = {} if eod is None else {"eod": eod}
@@ -272,12 +283,18 @@ class DocumentMaker(Maker):
         text = texts[0]
         first = [_cut(row) for row in islice(text.rows(), _FIRST_DOCUMENTS)]
         with self._limited_threads():
-            tokens, _, begins_word = self._encode_batch(first)
+            tokens, _, begins_word, uncovered = self._encode_batch(first)
         unknown = float(np.mean(tokens == self.tokenizer.info.unk)) if len(tokens) else 0.0
         if unknown > MANY_UNKNOWN:
             yield (
                 f"{unknown:.0%} of the first tokens of {text.source.location} are unknown: "
                 f"the tokenizer {self.tokenizer.path} does not fit this text"
+            )
+        if uncovered > MANY_UNKNOWN * sum(len(document) for document, _ in first):
+            yield (
+                f"{uncovered / sum(len(document) for document, _ in first):.0%} of the first characters of "
+                f"{text.source.location} are left out, since {self.tokenizer.path} has neither a token for them nor an unknown "
+                "token: the tokenizer does not fit this text"
             )
         if (share := share_in_long_words(begins_word)) > MANY_LONG_WORDS:
             yield (
@@ -294,17 +311,25 @@ class DocumentMaker(Maker):
     def make(self, argument: DocumentShard, paths: Mapping[str, Path]) -> dict[str, Entry]:
         made_of = self._check_shard(argument.texts[0])
         documents_of = _Documents(argument, self.test_hashes if argument.split == TRAINING else frozenset())
+        uncovered = 0
         with self._limited_threads(), write_token_shard(paths, width=self.tokenizer.info.width) as writer:
             for documents in self._encode(documents_of):
                 if self.eod is not None:
                     documents = documents.ended_by(self.eod)
                 writer.add(documents.tokens, documents.lengths, begins_word=documents.begins_word)
+                uncovered += documents.uncovered
             if not writer.documents:
                 others = len(argument.texts) - 1
                 names = argument.name + (f" and the {others:,} after it" if others else "")
                 why = " that is not in --test-input too" if documents_of.in_test else ""
-                raise BertprepError(f"{names}: no document with a token{why}; leave these files out")
+                advice = "leave these files out"
+                if uncovered:
+                    why += f": {self.tokenizer.path} has no token for any of its {counted(uncovered, 'character')}"
+                    advice = "name a tokenizer that was trained on such text"
+                raise BertprepError(f"{names}: no document with a token{why}; {advice}")
         counts = {"documents": writer.documents, "tokens": writer.tokens}
+        if uncovered:
+            counts[UNCOVERED] = uncovered
         if self.test:
             counts[IN_TEST] = documents_of.in_test
         return {end: {**(counts if end == BIN else {}), **entry, **made_of} for end, entry in writer.entries.items()}

@@ -131,6 +131,8 @@ def is_trained_here(path: Path) -> bool:
         tokens = load_vocabulary(path).tokens
     except BertprepError:
         return False
+    if len(set(tokens)) < len(tokens) or not all(tokens):
+        return False
     unused = [*takewhile(lambda token: token.startswith("[unused"), tokens[1:])]
     begins = len(unused) + len(SPECIAL_TOKENS)
     if (tokens[0], *tokens[1 + len(unused) : begins]) != SPECIAL_TOKENS:
@@ -155,7 +157,10 @@ def _count_characters(words: Mapping[str, int]) -> Counter[str]:
 def _why_no_words(counts: WordCounts) -> str:
     if counts.too_long:
         return f"all words have {_TOO_LONG}"
-    return "no words found to train a vocabulary on: the text is blank; name other text"
+    return (
+        "no words found to train a vocabulary on: the text has only white space and characters that BERT's tokenizer removes, "
+        "such as those without width; name other text"
+    )
 
 
 def _losses(trained: TrainedVocabulary, counts: WordCounts, settings: VocabularySettings) -> Iterator[str]:

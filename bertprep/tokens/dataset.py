@@ -34,7 +34,7 @@ from bertprep.errors import BertprepError, UsageError
 from bertprep.instances.document_tokenizer import MANY_LONG_WORDS, MAX_WORD_TOKENS, share_in_long_words
 from bertprep.kernels import numbers as n
 from bertprep.records.columns import Columns
-from bertprep.terminal import warn
+from bertprep.terminal import counted, warn
 from bertprep.tokens.documents import open_token_documents
 from bertprep.tokens.kept_windows import WINDOWS
 from bertprep.tokens.masking import Masking
@@ -129,6 +129,11 @@ class TokenDataset(TokenRows):
                 f"{self.folder}: was made with --append-eod, so each document ends with token {self.documents.eod} in addition "
                 "to the tokenizer's own; for masked LM, make the token shards without --append-eod"
             )
+        if uncovered := self.documents.uncovered:
+            warn(
+                f"{self.folder}: {counted(uncovered, 'character')} of the text left out, since the tokenizer "
+                f"{self.documents.tokenizer.name} has no token for them"
+            )
         self._fix(*_SETTINGS, *_MASKING, "masking", "documents", "folder", "split", "epochs")
 
     def _check_numbers(self) -> None:
@@ -159,9 +164,10 @@ class TokenDataset(TokenRows):
             raise UsageError(f"objective {self.objective!r}: expected 'mlm' or 'clm'")
         if self.objective == "mlm" and tokenizer.mask is None:
             raise UsageError(
-                f"{where} has no mask token, which masked LM needs; use another tokenizer, or objective='clm' of TokenDataset"
+                f"{where} has no mask token, which masked LM needs; use another tokenizer, name one as mask_token in the "
+                "tokenizer_config.json next to its tokenizer.json and tokenize again, or use objective='clm' of TokenDataset"
             )
-        if self.objective == "mlm" and len(tokenizer.special) >= tokenizer.width:
+        if self.objective == "mlm" and tokenizer.is_never_drawn.all():
             raise UsageError(f"{where} has only special tokens; expected others, which can be masked")
 
     def _warn_of_long_words(self) -> None:
@@ -345,15 +351,16 @@ class TokenDataset(TokenRows):
     def _make_row_settings(self) -> dict[str, Any]:
         """Return the kernel's arguments that are the same for all rows."""
         tokenizer = self.documents.tokenizer
-        is_special = np.zeros(tokenizer.width, np.uint8)
-        is_special[list(tokenizer.special)] = 1
+        is_special = tokenizer.is_never_drawn.view(np.uint8)
         table = self.documents.begins_word
-        cls, sep = _or_no_token(tokenizer.cls), _or_no_token(tokenizer.sep)
+        before, after = (np.array(tokens, np.int64) for tokens in tokenizer.template)
         return {
-            "cls": cls,
-            "sep": sep,
+            "before": before,
+            "before_size": len(before),
+            "after": after,
+            "after_size": len(after),
             "mask": _or_no_token(tokenizer.mask),
-            "pad": max(sep, 0) if tokenizer.pad is None else tokenizer.pad,  # any id will do: nothing attends to padding
+            "pad": (tokenizer.sep or 0) if tokenizer.pad is None else tokenizer.pad,  # any id: nothing attends to padding
             "seq": self.seq,
             "first_position": self.first_position,
             "is_causal": int(self.objective == "clm"),

@@ -23,6 +23,7 @@ from bertprep.terminal import counted
 from bertprep.tokens.shard import BIN, TokenShard
 from bertprep.work.choose import find_token_shards
 from bertprep.work.layout import MANIFEST, SPLIT_NAMES, TOKENIZER, TRAINING
+from bertprep.work.manifest import UNCOVERED
 
 _AGAIN = "make the token shards again with bertprep tokenize"
 
@@ -32,7 +33,8 @@ class TokenDocuments:
     """The documents of a split; `sha256` identifies their contents.
 
     If the shards have no .words files, `begins_word` tells for each id whether it begins a word: (width,). `eod` is the token
-    that `tokenize --append-eod` put after each document.
+    that `tokenize --append-eod` put after each document. `uncovered` is the number of characters of the text, in all splits,
+    that the tokenizer has no token for.
     """
 
     folder: Path
@@ -42,6 +44,7 @@ class TokenDocuments:
     sha256: str
     begins_word: NDArray[np.bool_] | None = None
     eod: int | None = None
+    uncovered: int = 0
 
     def __repr__(self) -> str:
         counts = f"{counted(self.documents, 'document')}, {counted(self.tokens, 'token')}"
@@ -95,7 +98,8 @@ def open_token_documents(
         shard.verify()
     sha256 = hashlib.sha256("".join(shard.fingerprint() for shard in shards).encode()).hexdigest()
     eod = manifest.made_with.get("eod") if manifest else None
-    return TokenDocuments(folder, split, tokenizer, shards, sha256, begins_word, eod)
+    uncovered = sum(entry.get(UNCOVERED, 0) for entry in manifest.files.values()) if manifest else 0
+    return TokenDocuments(folder, split, tokenizer, shards, sha256, begins_word, eod, uncovered)
 
 
 def open_all_splits(folder: Path | str) -> dict[str, TokenDocuments]:

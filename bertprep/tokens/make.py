@@ -25,7 +25,7 @@ from bertprep.instances import Tokenizer, Vocabulary, generate_instances
 from bertprep.instances.generator import GENERATOR
 from bertprep.instances.lower_case import NO_CHANGES, LetterChanges, measure_files
 from bertprep.instances.tokenizer import TokenizedShard, share_of_long_words
-from bertprep.instances.vocabulary import MANY_HANZI, MANY_UNKNOWN, fit_warnings, padding_warnings
+from bertprep.instances.vocabulary import MANY_HANZI, MANY_UNKNOWN, fit_warnings, padding_warnings, repeat_warnings
 from bertprep.kernels.numbers import LONGEST_WORD
 from bertprep.records.dataset_info import ledgers_by_format
 from bertprep.records.examples import Shape, kind_made_with
@@ -112,7 +112,7 @@ def record_job(
     made_with = {"generator": GENERATOR, **settings.made_with, **variant.made_with}
     template = _ledger(RECORDS, next(iter(folders.values())), made_with, texts, vocabulary, cased=settings.cased)
     ledgers = ledgers_by_format(template, folders, tasks, dict.fromkeys(SPLITS, maker.shape))
-    return Job(maker, ledgers, tasks, [*padding_warnings(vocabulary), *mask_warnings(settings)])
+    return Job(maker, ledgers, tasks, [*padding_warnings(vocabulary), *repeat_warnings(vocabulary), *mask_warnings(settings)])
 
 
 def token_job(texts: Texts, vocabulary: Vocabulary, folder: Path, *, cased: bool) -> Job:
@@ -124,7 +124,7 @@ def token_job(texts: Texts, vocabulary: Vocabulary, folder: Path, *, cased: bool
         names = {str(end): prefix + token_shard_name(shard.split, texts.corpus, shard.number, end) for end in TokenFile}
         tasks.append(Task(str(shard.path), names, shard))
     ledger = _ledger(TOKEN_SHARDS, folder, {"tokenizer": GENERATOR, "cased": cased}, texts, vocabulary, cased=cased)
-    return Job(maker, dict.fromkeys(TokenFile, ledger), tasks)
+    return Job(maker, dict.fromkeys(TokenFile, ledger), tasks, repeat_warnings(vocabulary))
 
 
 def _ledger(kind: str, folder: Path, made_with: dict[str, Any], texts: Texts, vocabulary: Vocabulary, *, cased: bool) -> Ledger:

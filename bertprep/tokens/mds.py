@@ -76,8 +76,7 @@ class MdsWriter:
     def rows(self, shard: TokenShard) -> Iterator[tuple[str, NDArray[Any]]]:
         """Yield (id, token ids) for each row of a token shard."""
         tokenizer, starts, tokens = self.documents.tokenizer, shard.starts, shard.tokens
-        before = np.array([] if tokenizer.cls is None else [tokenizer.cls], self._type)
-        after = np.array([] if tokenizer.sep is None else [tokenizer.sep], self._type)
+        before, after = (np.array(tokens, self._type) for tokens in tokenizer.template)
         longest = self.seq - tokenizer.added_tokens
         for document, (start, end) in enumerate(zip(starts.tolist(), starts[1:].tolist(), strict=False)):
             for piece, begin in enumerate(range(start, end, longest)):

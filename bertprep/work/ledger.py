@@ -29,7 +29,16 @@ from bertprep.files.paths import checksum_of, is_object, remove_all, sizes_of
 from bertprep.untrusted import OBJECT, SHA256_DIGITS, TEXT, check_values, parse_json, read_bounded
 from bertprep.work.format import FORMAT, check_format
 from bertprep.work.layout import LEDGER, LISTING, MANIFEST, MAPPED
-from bertprep.work.manifest import DECIDING, KINDS, Manifest, check_entry, is_in_place, read_manifest, write_manifest
+from bertprep.work.manifest import (
+    DECIDING,
+    KINDS,
+    Manifest,
+    check_entry,
+    check_header,
+    is_in_place,
+    read_manifest,
+    write_manifest,
+)
 from bertprep.work.settings import (
     SETTINGS_FILE,
     check_same,
@@ -104,6 +113,10 @@ class Ledger:
         """
         if link := self._find_link(names):
             raise BertprepError(f"{link}: is a link, through which nothing is written; link the whole folder instead")
+        try:
+            check_header(self.header)
+        except ValueError as error:  # such as a tag with a lone surrogate, which no file can hold
+            raise BertprepError(f"{self.folder}: its {MANIFEST} cannot have this setting: {error}") from error
         self._read_settings()  # refuses other settings before a marker made with them is read
         sizes, entries, manifest = self._look(names)
         if manifest is None:

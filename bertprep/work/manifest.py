@@ -61,6 +61,8 @@ MAPPED_TEXT, TEXT_SHARDS, TOKEN_SHARDS, RECORDS, TASK_RECORDS, MDS = (
     "sorted text", "text shards", "token shards", "masked-LM records", "task records", "MDS",
 )  # fmt: skip
 RECORD_KINDS = (RECORDS, TASK_RECORDS)
+UNCOVERED = "uncovered"
+"""The key of a token shard's entry for the number of characters of its text that no token covers."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ KINDS = {
             **_CUT, "cased": FLAG, "corpus": CORPUS, "text_sha256": SHA256_DIGITS, "vocabulary": OBJECT, "eod": COUNT,
         },
         needed=(),  # `_OF_TOKENS`
-        entry={**_FILE, "sentences": COUNT, "tokens": COUNT, "in_test": COUNT, "text": OBJECT, **OVER_RULES},
+        entry={**_FILE, "sentences": COUNT, "tokens": COUNT, "in_test": COUNT, UNCOVERED: COUNT, "text": OBJECT, **OVER_RULES},
         needed_in_entry=_NEEDED,
     ),
     MDS: Kind(
@@ -132,11 +134,13 @@ DECIDING = ("bertprep", "pyarrow", "tokenizers")
 _TOKEN = Rule(kinds=(int,), least=0, below=1 << 21)
 _VOCABULARY = {"tokens": POSITIVE, "sha256": SHA256_DIGITS, "pad": _TOKEN}
 _TEXT = {"bytes": COUNT, "crc32c": TEXT}
-_ID = replace(_TOKEN, optional=True)
+_ID, _IDS = replace(_TOKEN, optional=True), replace(_TOKEN, many=True)
 _TOKENIZER = {
     "name": TEXT, "sha256": SHA256_DIGITS, "model": TEXT, "width": Rule(kinds=(int,), least=1, most=1 << 21),
-    "cls": _ID, "sep": _ID, "pad": _ID, "mask": _ID, "unk": _ID, "special": replace(_TOKEN, many=True), "words": TEXT,
+    "cls": _ID, "sep": _ID, "pad": _ID, "mask": _ID, "unk": _ID, "special": _IDS, "words": TEXT,
 }  # fmt: skip
+_UNUSUAL = {"before": _IDS, "after": _IDS, "gaps": replace(_IDS, below=None, most=1 << 21)}
+"""The keys that a tokenizer's entry has only if its template or its ids are unusual."""
 _OF_TOKENS = ("cased", "vocabulary")
 """The required keys of `made_with` for token shards of sentences; those of documents have an object `tokenizer` instead."""
 _OF_TASK = {SQUAD: ("version", "doc_stride", "max_query"), GLUE: ("name", "labels"), NER: ("name", "labels")}
@@ -274,9 +278,12 @@ def _check_tokens(made_with: dict[str, Any]) -> None:
     if not isinstance(tokenizer, dict):
         check_values(made_with, KINDS[TOKEN_SHARDS].made_with, needed=_OF_TOKENS, prefix="made_with.")
         return
-    check_values(tokenizer, _TOKENIZER, needed=tuple(_TOKENIZER), prefix="made_with.tokenizer.")
+    check_values(tokenizer, {**_TOKENIZER, **_UNUSUAL}, needed=tuple(_TOKENIZER), prefix="made_with.tokenizer.")
     ids = [tokenizer[name] for name, rule in _TOKENIZER.items() if rule is _ID and tokenizer[name] is not None]
-    if (largest := max([*ids, *tokenizer["special"]], default=0)) >= tokenizer["width"]:
+    around, gaps = [*tokenizer.get("before", []), *tokenizer.get("after", [])], tokenizer.get("gaps", [])
+    if len(gaps) % 2 or gaps != sorted(gaps) or (gaps and gaps[-1] > tokenizer["width"]):
+        raise ValueError("made_with.tokenizer.gaps are not ranges of ids below its width")
+    if (largest := max([*ids, *tokenizer["special"], *around], default=0)) >= tokenizer["width"]:
         raise ValueError(
             f"made_with.tokenizer has a special token {largest:,}, expected below its width, {tokenizer['width']:,}"
         )

@@ -161,8 +161,21 @@ def test_a_model_of_the_hub_is_fetched_once(hub: HubServer, tmp_path: Path, monk
     found = open_token_documents("out")
     assert found.tokenizer.name == "encoder"
     assert documents_of(found) == expected("unigram", [each for each in DOCUMENTS if each.strip()])
-    with pytest.raises(UsageError, match=r"--tokenizer somebody/none: this model has no tokenizer\.json; name another"):
+    with pytest.raises(UsageError, match=r"--tokenizer somebody/none: this model has no tokenizer\.json; make one"):
         bertprep.tokenize(tokenizer="somebody/none", inputs=["a.txt"], output="other")
+
+
+def test_a_model_of_the_hub_with_a_vocabulary_of_letters_needs_no_tokenizer_json(
+    hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    vocabulary = "\n".join(["<cls>", "<pad>", "<eos>", "<unk>", *"LAGVSERTIDPKQNFYMHWC", "<mask>"]).encode()
+    config = b'{"tokenizer_class": "EsmTokenizer"}'
+    hub.put("models/somebody/esm2", {"vocab.txt": vocabulary, "tokenizer_config.json": config})
+    Path("a.txt").write_text("LAGX\n")
+    bertprep.tokenize(tokenizer="somebody/esm2", inputs=["a.txt"], output="out")
+    found = open_token_documents("out")
+    assert (found.tokenizer.name, documents_of(found)) == ("esm2", [[4, 5, 6, 3]])
 
 
 @pytest.mark.parametrize("is_of_hub", [True, False])
@@ -341,7 +354,7 @@ def test_many_lines_that_are_one_document_get_a_remark(
 
 MISTAKES = [
     ("--tokenizer none.json --input a.txt --output out", 2, "--tokenizer none.json: does not exist; name a tokenizer.json"),
-    ("--tokenizer empty --input a.txt --output out", 2, "--tokenizer empty: this folder has no tokenizer.json; name one"),
+    ("--tokenizer empty --input a.txt --output out", 2, "--tokenizer empty: this folder has no tokenizer.json; make one"),
     (
         "--tokenizer byte_bpe --format MDS --seq 512 --input a.txt --output out",
         2,

@@ -67,11 +67,12 @@ def test_records_are_an_array_in_one_piece_whose_fields_are_features() -> None:
 
 @pytest.mark.parametrize(
     ("name", "least"),
-    [("is_special", 5), ("begins_word", 5), ("span_below", 1), ("words", 27), ("state", 1)],
+    [("is_special", 5), ("begins_word", 5), ("span_below", 1), ("words", 27), ("state", 1), ("before", 1), ("after", 2)],
 )
 def test_the_arrays_of_structs_are_as_large_as_the_numbers_next_to_them_say(name: str, least: int) -> None:
     settings: dict[str, Any] = {
-        "seq": SEQ, "cls": 0, "sep": 1, "pad": 2, "mask": 3, "first_position": 0, "is_causal": 0, "is_pair": 0, "width": 5,
+        "seq": SEQ, "pad": 2, "mask": 3, "first_position": 0, "is_causal": 0, "is_pair": 0, "width": 5,
+        "before": np.zeros(1, np.int64), "before_size": 1, "after": np.zeros(2, np.int64), "after_size": 2,
         "is_special": np.zeros(5, np.uint8), "whole_words": 0, "begins_word": np.zeros(5, np.uint8), "longest_word": 4,
         "replaces_spans": 0, "keeps_spans": 0, "mask_below": 0, "random_below": 0, "span_below": np.zeros(1, np.int64),
         "longest_span": 1, "words": np.zeros(3 * (SEQ + 1), np.int32), "state": np.zeros(1, np.uint64),

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertprep import kernels
-from bertprep.kernels import numbers as n
 from bertprep.tokens import reference
 from bertprep.tokens.packing import Window, pack_sequences, split_documents
 
@@ -25,8 +24,8 @@ class Settings:
     """The fields of `RowSettings` that tests choose."""
 
     seq: int
-    cls: int = CLS
-    sep: int = SEP
+    before: tuple[int, ...] = (CLS,)
+    after: tuple[int, ...] = (SEP,)
     first_position: int = 0
     is_causal: int = 0
     whole_words: int = 0
@@ -39,7 +38,7 @@ class Settings:
 
     @property
     def special_tokens(self) -> int:
-        return (self.cls >= 0) + (self.sep >= 0)
+        return len(self.before) + len(self.after)
 
     def law(self, share: float) -> reference.MaskLaw:
         masked, or_random = (round(share * 2**32) for share in self.mask_as)
@@ -54,7 +53,7 @@ class Settings:
         chosen = {
             name: getattr(self, name)
             for name in (
-                "seq", "cls", "sep", "first_position", "is_causal", "whole_words", "longest_word", "replaces_spans",
+                "seq", "first_position", "is_causal", "whole_words", "longest_word", "replaces_spans",
                 "keeps_spans",
             )
         }  # fmt: skip
@@ -62,6 +61,8 @@ class Settings:
         is_special[:5] = 1
         return {
             **chosen, "is_pair": 0,
+            "before": np.array(self.before, np.int64), "before_size": len(self.before),
+            "after": np.array(self.after, np.int64), "after_size": len(self.after),
             "pad": PAD, "mask": MASK, "width": WIDTH, "is_special": is_special, "begins_word": begins_word,
             "mask_below": round(self.mask_as[0] * 2**32), "random_below": round(self.mask_as[1] * 2**32),
             "longest_span": len(self.span_below), "span_below": np.rint(np.array(self.span_below) * 2**32).astype(np.int64),
@@ -77,8 +78,8 @@ def row_of(sequences: list[list[int]], begins: list[list[bool]], s: Settings, ma
     numbers: list[int] = []
     words: list[list[int]] = []  # the positions of each
     for number, (tokens, first_of_word) in enumerate(zip(sequences, begins, strict=True)):
-        text = [s.cls] * (s.cls >= 0) + tokens + [s.sep] * (s.sep >= 0)
-        start = len(ids) + (s.cls >= 0)
+        text = [*s.before, *tokens, *s.after]
+        start = len(ids) + len(s.before)
         before = len(words)
         for i, token in enumerate(tokens):
             if token < 5:
@@ -135,8 +136,8 @@ def fill(windows: list[Window], rows: list[Row], given: dict[str, Any]) -> tuple
 def row_settings(draw: st.DrawFn) -> Settings:
     longest_span = draw(st.integers(1, 4))
     return Settings(
-        seq=draw(st.integers(3, 70)),
-        cls=draw(st.sampled_from([CLS, n.NO_TOKEN])), sep=draw(st.sampled_from([SEP, n.NO_TOKEN])),
+        seq=draw(st.integers(5, 70)),
+        before=draw(st.sampled_from([(CLS,), (), (CLS, UNK)])), after=draw(st.sampled_from([(SEP,), (), (SEP, UNK)])),
         first_position=draw(st.sampled_from([0, 2])), is_causal=draw(st.integers(0, 4)) == 0,
         whole_words=longest_span > 1 or draw(st.booleans()),
         replaces_spans=int(draw(st.booleans())), keeps_spans=int(draw(st.booleans())),

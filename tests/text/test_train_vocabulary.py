@@ -127,7 +127,7 @@ def test_a_size_without_space_for_characters_is_a_usage_error(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("\n\n", r"no words found to train a vocabulary on: the text is blank; name other text"),
+        ("\n\n", r"no words found to train a vocabulary on: the text has only white space and "),
         (
             "acgt" * 60 + "\n",
             r"all words have more than 200 characters, which BERT's tokenizer turns into \[UNK\]; put spaces",

@@ -137,6 +137,11 @@ def test_a_damaged_set_is_refused_in_one_line(tmp_path: Path, name: str, change,
         ({"special": [-1]}, r"tokenizer\.special is a list of 1, expected a list, each at least 0"),
         ({"width": 1 << 40}, r"tokenizer\.width is 1099511627776, expected at least 1 and at most 2,097,152"),
         ({"words": None}, r"tokenizer\.words is null"),
+        ({"before": [100]}, r"has a special token 100, expected below its width, 100"),
+        ({"after": "x"}, r"tokenizer\.after is \"x\", expected a list"),
+        ({"gaps": [5]}, r"tokenizer\.gaps are not ranges of ids below its width"),
+        ({"gaps": [5, 3]}, r"tokenizer\.gaps are not ranges of ids below its width"),
+        ({"gaps": [90, 101]}, r"tokenizer\.gaps are not ranges of ids below its width"),
     ],
 )
 def test_what_a_manifest_says_of_a_tokenizer_is_checked(tmp_path: Path, change: dict[str, object], words: str) -> None:
