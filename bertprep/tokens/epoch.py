@@ -29,7 +29,7 @@ class Epoch:
         self._shared[:] = [number, True]
 
     def restore(self, number: int) -> None:
-        """Set the epoch to that of a checkpoint, unless the program has chosen a later one, which the checkpoint comes before."""
+        """Set the epoch to that of a checkpoint, unless the program has chosen a later one."""
         number_here, is_chosen = self._shared
         if not is_chosen or number > number_here:
             self._shared[0] = number

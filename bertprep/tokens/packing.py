@@ -119,7 +119,7 @@ def hash_documents(tokens: NDArray[Any], starts: NDArray[np.int64], seed: int) -
     Document d has the tokens starts[d] to starts[d + 1] - 1, at least one.
     """
     first, last = starts[:-1], starts[1:] - 1
-    hashes = _mix((last - first).astype(np.uint64) ^ np.uint64(seed & (2**64 - 1)))
+    hashes: NDArray[np.uint64] = _mix((last - first).astype(np.uint64) ^ np.uint64(seed & (2**64 - 1)))
     for offset in range(_HASHED_TOKENS):
         for place in (np.minimum(first + offset, last), np.maximum(last - offset, first)):
             hashes = _mix(hashes ^ tokens[place].astype(np.uint64))
@@ -128,10 +128,11 @@ def hash_documents(tokens: NDArray[Any], starts: NDArray[np.int64], seed: int) -
 
 def _mix(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return splitmix64 of each number."""
-    mixed = numbers + np.uint64(0x9E3779B97F4A7C15)
+    mixed: NDArray[np.uint64] = numbers + np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return mixed ^ (mixed >> np.uint64(31))
+    mixed ^= mixed >> np.uint64(31)
+    return mixed
 
 
 class Windows:

@@ -65,7 +65,7 @@ class Batches(Protocol):
         """Return a batch with tensors in place of its arrays."""
 
 
-class TokenStream(IterableDataset):  # type: ignore[misc] # torch may be missing
+class TokenStream(IterableDataset):
     """The batches of one rank, starting with batch number `batch`.
 
     An endless stream goes through all epochs by itself, and each `iter` continues where the previous one stopped. A stream with
@@ -181,9 +181,10 @@ class TokenStream(IterableDataset):  # type: ignore[misc] # torch may be missing
         batch = state.get("batch") if isinstance(state, Mapping) else None
         last = sys.maxsize // (self.global_batch_size or self.world) - 1 if self.batches is None else self.batches
         if not isinstance(batch, int | np.integer) or not 0 <= batch <= last:
+            limit = "" if self.batches is None else f"; this stream has {self.batches:,}"
             raise UsageError(
-                f"state {state!r:.200}: expected the number of batches of all ranks that were read, up to {last:,}, such as "
-                "{'batch': 1000}"
+                f"state {state!r:.200}: expected the number of batches of all ranks that were read, such as {{'batch': 1000}}"
+                f"{limit}"
             )
         sizes = {name: value for name, value in state.items() if name in ("global_batch_size", "tokens", "world")}
         if sizes and sizes != self._sizes:
@@ -211,7 +212,7 @@ def make_epoch_callback(dataset: Any) -> Any:
     """Return a callback for transformers' Trainer that calls `dataset.set_epoch` at the start of each epoch."""
     from transformers import TrainerCallback
 
-    class SetEpoch(TrainerCallback):  # type: ignore[misc] # transformers may be missing
+    class SetEpoch(TrainerCallback):
         def on_epoch_begin(self, _arguments: Any, state: Any, _control: Any, **_others: Any) -> None:
             dataset.set_epoch(int(state.epoch or 0))
 
