@@ -309,13 +309,13 @@ class TokenDataset(TokenRows):
     def _read(self, positions: NDArray[np.int64]) -> Columns:
         return self._fill(self._locate(positions), positions)
 
+    @property
+    def _use_of_order(self) -> str:
+        if self.by_length:
+            return "rows of similar length together"
+        return "a MaskSchedule" if isinstance(self.masked_lm_prob, MaskSchedule) else ""
+
     def _read_indices(self, indices: NDArray[np.int64]) -> Columns:
-        if self.by_length or isinstance(self.masked_lm_prob, MaskSchedule):
-            has = "by_length" if self.by_length else "a MaskSchedule"
-            raise UsageError(
-                f"{self}: has {has}, which needs the order of an epoch, and an index has none; use stream(), or "
-                "DataLoader(dataset, sampler=dataset.sampler(), ...)"
-            )
         passes, rows = np.divmod(indices, self.rows_in_epoch)
         ids = self._locate(rows)  # in the order of the first epoch
         return self._fill(RowIds(self.epoch * self.epochs + passes, ids.windows, ids.rows), indices)

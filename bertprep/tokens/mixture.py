@@ -155,11 +155,9 @@ class Mixture(TokenRows):
             lengths[is_own] = self.sets[index]._lengths(in_sets[is_own])
         return lengths
 
-    def _read_indices(self, indices: NDArray[np.int64]) -> Columns:  # noqa: ARG002 - no index has a row
-        raise UsageError(
-            f"{self}: the order of its rows mixes the sets, and an index has none; use stream(), or DataLoader(mixture, "
-            "sampler=mixture.sampler(), ...)"
-        )
+    @property
+    def _use_of_order(self) -> str:
+        return "its sets mixed by weight"
 
 
 def _separate(given: Iterable[object], temperature: float | None) -> tuple[list[TokenDataset], NDArray[np.float64]]:

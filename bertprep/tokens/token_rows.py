@@ -121,8 +121,13 @@ class TokenRows(ColumnDataset):
         """Return the number of tokens, without padding, in each of the rows at these positions: (n,); not for packed rows."""
         raise NotImplementedError
 
+    @property
+    def _use_of_order(self) -> str:
+        """What another order of an epoch's rows would destroy, so that they have no plain indices; empty if nothing."""
+        raise NotImplementedError
+
     def _read_indices(self, indices: NDArray[np.int64]) -> Columns:
-        """Return the columns of the rows with these indices: (n,). Raises `UsageError` if rows have positions only."""
+        """Return the columns of the rows with these indices: (n,); called only if any order will do."""
         raise NotImplementedError
 
     def _read_batches(self, positions: NDArray[np.int64]) -> Iterator[Columns]:
@@ -175,12 +180,37 @@ class TokenRows(ColumnDataset):
 
     def __getitems__(self, rows: Sequence[int] | Sequence[Position] | NDArray[Any]) -> RecordBatch:
         """Return the rows with these indices or positions; `DataLoader` passes them to its `collate_fn`."""
+        self._check_collator(getattr(sys._getframe(1).f_locals.get("self"), "collate_fn", None))  # of a DataLoader's fetcher
         if len(rows) and isinstance(rows[0], Position):
-            return RecordBatch(self.rows([row.in_run for row in cast(Sequence[Position], rows)]))
+            positions = np.array([row.in_run for row in cast(Sequence[Position], rows)])
+            is_back = positions[1:] < positions[:-1]  # once is a framework that fills a last batch from the beginning
+            if np.count_nonzero(is_back) > 1 and self._use_of_order:
+                raise UsageError(
+                    f"{self}: has {self._use_of_order}, and something shuffles the rows of its sampler again; with several "
+                    "processes of Lightning, give its Trainer use_distributed_sampler=False, and "
+                    "sampler(rank=trainer.global_rank, world=trainer.world_size) to the DataLoader"
+                )
+            return RecordBatch(self.rows(positions))
         return super().__getitems__(cast(Sequence[int], rows))
 
+    def _check_collator(self, collator: Any) -> None:
+        """Raise `UsageError` for a collator of transformers, which would mask rows again, or lose where sequences end."""
+        collator = getattr(collator, "data_collator", collator)  # the Trainer's own is around it
+        kind = collator if hasattr(collator, "__qualname__") else type(collator)
+        if kind.__module__ == "transformers.data.data_collator" and (self.packed or kind.__name__ != "default_data_collator"):
+            raise UsageError(
+                f"{self}: its rows have masks and labels already, and {kind.__name__} would mask them again, or lose where "
+                "sequences end; give the Trainer data_collator=dataset.collate_for(model)"
+            )
+
     def _columns(self, rows: Selection) -> Columns:
-        return self._read_indices(select_records(rows, len(self), repr(self)))
+        indices = select_records(rows, len(self), repr(self))
+        if self._use_of_order:
+            raise UsageError(
+                f"{self}: has {self._use_of_order}, which needs the order of an epoch, and an index has none; use stream(), or "
+                "DataLoader(dataset, sampler=dataset.sampler(), ...)"
+            )
+        return self._read_indices(indices)
 
     def sampler(self, *, rank: int = 0, world: int = 1) -> TokenSampler:
         """Return a sampler of the current epoch's rows in its order, for `DataLoader(sampler=...)`.

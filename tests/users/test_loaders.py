@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import multiprocessing
 import pickle
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -178,6 +179,31 @@ def test_an_evaluation_has_the_same_masks_at_each_pass_of_any_loader(tokens: Pat
     assert fresh[:]["input_ids"].tolist() != before
 
 
+def count_epochs(dataset: TokenDataset, others: Any, done: Any) -> None:
+    """Be one of several programs with the same data set, that count epochs each for itself, and report the rows of epoch 1."""
+    dataset.set_epoch(1)
+    others.wait()  # until all of them have chosen an epoch
+    done.put(dataset[:3]["input_ids"].tolist())
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
+def test_programs_that_start_with_one_data_set_count_epochs_each_for_itself(context: str, dataset: TokenDataset) -> None:
+    processes: Any = multiprocessing.get_context(context)
+    expected = dataset[:3]["input_ids"].tolist()
+    others, done = processes.Barrier(3), processes.Queue()
+    started = [processes.Process(target=count_epochs, args=(dataset, others, done)) for _ in range(2)]
+    for each in started:
+        each.start()
+    others.wait(100)
+    found = [done.get(timeout=100) for _ in started]
+    assert dataset.epoch == 0
+    assert dataset[:3]["input_ids"].tolist() == expected
+    dataset.set_epoch(1)
+    assert found == [dataset[:3]["input_ids"].tolist()] * 2
+    for each in started:
+        each.join()
+
+
 # --- indices
 
 
@@ -208,7 +234,9 @@ def test_what_needs_an_order_is_read_by_the_sampler_and_refused_by_index(setting
 
     dataset: Any = TokenDataset(tokens, seq=SEQ, **settings)
     for rows in (3, slice(3), [1, 2]):
-        with pytest.raises(UsageError, match=r"has (a MaskSchedule|by_length), .*sampler=dataset\.sampler\(\)"):
+        with pytest.raises(
+            UsageError, match=r"has (a MaskSchedule|rows of similar length together), .*sampler=dataset\.sampler\(\)"
+        ):
             dataset[rows]
     with pytest.raises(UsageError, match=r"sampler=dataset\.sampler\(\)"):
         read(DataLoader(dataset, batch_size=BATCH, shuffle=True, collate_fn=dataset.collate))
@@ -218,6 +246,33 @@ def test_what_needs_an_order_is_read_by_the_sampler_and_refused_by_index(setting
         rows = dataset.rows_in_epoch
         expected = dataset.rows(np.arange(rows) + epoch * rows)
         assert without_padding(read(loader)) == without_padding(expected["input_ids"].tolist())
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("kind", ["plain", "schedule", "length", "mixture"])
+def test_lightning_shuffles_the_sampler_again_for_several_processes(kind: str, tokens: Path) -> None:
+    from lightning.fabric.utilities.distributed import DistributedSamplerWrapper
+    from torch.utils.data import DataLoader
+
+    dataset: Any = TokenDataset(tokens, seq=SEQ)
+    if kind == "mixture":
+        dataset = Mixture([(dataset, 0.7), (TokenDataset(tokens, seq=SEQ, seed=2), 0.3)])
+    elif kind != "plain":
+        others = {
+            "schedule": {"masked_lm_prob": MaskSchedule(0.5, 0.1, rows=100)},
+            "length": {"by_length": True, "packed": False},
+        }
+        dataset = TokenDataset(tokens, seq=SEQ, **others[kind])
+    sampler: Any = DistributedSamplerWrapper(dataset.sampler(), num_replicas=2, rank=0, shuffle=True)
+    loader = DataLoader(dataset, batch_size=16, sampler=sampler, collate_fn=dataset.collate)
+    if kind == "plain":
+        assert len(read(loader)) == -(-len(dataset) // 2)
+        return
+    with pytest.raises(UsageError, match="use_distributed_sampler=False"):
+        read(loader)
+    of_rank = DataLoader(dataset, batch_size=16, sampler=dataset.sampler(rank=1, world=2), collate_fn=dataset.collate)
+    found = without_padding(read(of_rank))
+    assert found == without_padding(dataset.rows(np.arange(1, len(found) * 2, 2))["input_ids"].tolist())
 
 
 def test_ranks_of_a_sampler_share_an_epoch(dataset: TokenDataset) -> None:
@@ -233,7 +288,7 @@ def test_ranks_of_a_sampler_share_an_epoch(dataset: TokenDataset) -> None:
 
 def test_the_rows_of_a_mixture_have_positions_only(tokens: Path) -> None:
     mixture = Mixture([(TokenDataset(tokens, seq=SEQ), 0.7), (TokenDataset(tokens, seq=SEQ, seed=2), 0.3)])
-    with pytest.raises(UsageError, match=r"sampler=mixture\.sampler\(\)"):
+    with pytest.raises(UsageError, match=r"sampler=dataset\.sampler\(\)"):
         mixture[3]
     found = mixture.__getitems__([*mixture.sampler()][:9]).columns["input_ids"]
     np.testing.assert_array_equal(found, mixture.rows(np.arange(9))["input_ids"])
@@ -367,6 +422,79 @@ def test_a_stream_is_not_divided_once_more_by_accelerate(dataset: TokenDataset) 
 
 
 # --- trainers
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("collator", ["default", "masks"])
+def test_a_collator_of_transformers_is_refused(
+    collator: str, workers: int, tokens: Path, dataset: TokenDataset, tmp_path: Path
+) -> None:
+    from transformers import (
+        BertConfig,
+        BertForMaskedLM,
+        DataCollatorForLanguageModeling,
+        PreTrainedTokenizerFast,
+        Trainer,
+        TrainingArguments,
+    )
+
+    given: Any = None
+    if collator == "masks":
+        names = {"mask_token": "[MASK]", "pad_token": "[PAD]"}
+        given = DataCollatorForLanguageModeling(
+            PreTrainedTokenizerFast(tokenizer_file=str(tokens.parent / "byte_bpe" / "tokenizer.json"), **names)
+        )
+    model = BertForMaskedLM(BertConfig(num_hidden_layers=1, hidden_size=8, num_attention_heads=1, intermediate_size=8))
+    arguments = TrainingArguments(
+        str(tmp_path), max_steps=1, report_to="none", use_cpu=True, disable_tqdm=True, dataloader_num_workers=workers
+    )
+    with pytest.raises(UsageError, match=r"data_collator=dataset\.collate_for\(model\)"):
+        Trainer(model, arguments, train_dataset=dataset, data_collator=given).train()
+    if collator == "default":  # takes rows of one sequence as they are
+        unpacked: Any = TokenDataset(tokens, seq=SEQ, packed=False)
+        model.resize_token_embeddings(unpacked.documents.tokenizer.width)
+        Trainer(model, arguments, train_dataset=unpacked).train()
+
+
+@pytest.mark.torch
+def test_the_trainer_goes_on_within_an_epoch(dataset: TokenDataset, tmp_path: Path) -> None:
+    from transformers import BertConfig, BertForMaskedLM, Trainer, TrainingArguments
+
+    class SampledTrainer(Trainer):
+        def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+            return (train_dataset or self.train_dataset).sampler()
+
+    steps = -(-len(dataset) // 64)
+    config = BertConfig(
+        num_hidden_layers=1, hidden_size=8, num_attention_heads=1, intermediate_size=8,
+        vocab_size=dataset.documents.tokenizer.width,
+    )  # fmt: skip
+    seen: list[list[int]] = []
+
+    def run(until: int, checkpoint: str | None = None) -> list[list[int]]:
+        seen.clear()
+        model = BertForMaskedLM(config)
+        collate = dataset.collate_for(model)
+
+        def collate_and_note(rows: Any) -> Any:
+            seen.extend(dataset.collate(rows)["input_ids"].tolist())
+            return collate(rows)
+
+        arguments = TrainingArguments(
+            str(tmp_path), num_train_epochs=3, per_device_train_batch_size=64, report_to="none", use_cpu=True,
+            disable_tqdm=True, save_steps=steps + steps // 2, save_only_model=False,
+        )  # fmt: skip
+        callbacks = [dataset.trainer_callback()]
+        trainer = SampledTrainer(model, arguments, train_dataset=dataset, data_collator=collate_and_note, callbacks=callbacks)
+        trainer.train(resume_from_checkpoint=checkpoint)
+        return seen[-until:]
+
+    rest = 3 * len(dataset) - len(dataset) - 64 * (steps // 2)
+    expected = run(rest)
+    dataset.set_epoch(0)
+    assert run(rest, str(tmp_path / f"checkpoint-{steps + steps // 2}")) == expected
+    assert expected == dataset.rows(np.arange(3 * len(dataset) - rest, 3 * len(dataset)))["input_ids"].tolist()
 
 
 @pytest.mark.torch
