@@ -294,6 +294,11 @@ def from_memory(
         )
     if getattr(rows, "num_rows", None) == 0:
         raise UsageError(f"{what}: has no rows; was everything filtered out?")
+    form = getattr(rows, "format", None)
+    if isinstance(form, dict) and form.get("type") == "custom":
+        raise UsageError(
+            f"{what}: has a transform, which would not be applied to its stored rows; store them changed, by map()"
+        )
     features = getattr(rows, "features", None)
     schema = features.arrow_schema if features is not None else getattr(rows, "schema", None)
     names = None if schema is None else find_columns(schema, field, what)

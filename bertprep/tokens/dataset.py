@@ -7,7 +7,7 @@ batch size, number of readers and resuming change no row. A row of 1,024 tokens 
 encoders`).
 
     dataset = TokenDataset("tokens", seq=1024, masked_lm_prob=0.3)
-    DataLoader(dataset, batch_size=64, collate_fn=dataset.collate)  # one epoch; dataset.set_epoch(1) selects the next
+    DataLoader(dataset, batch_size=64, sampler=dataset.sampler(), collate_fn=dataset.collate)  # one epoch, see set_epoch
     StatefulDataLoader(dataset.stream(64), batch_size=None)  # endless, through all epochs
 
 To find a row by its position, `order` looks up the window and the row in it, and `packing` the documents of the window. Then
@@ -18,10 +18,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 import threading
 from collections.abc import Callable, Iterator
-from functools import cached_property
-from numbers import Integral
+from functools import cached_property, lru_cache
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -29,27 +30,33 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bertprep import kernels
-from bertprep.config import MaskedShare
+from bertprep.config import MaskedShare, MaskSchedule
 from bertprep.errors import BertprepError, UsageError
 from bertprep.instances.document_tokenizer import MANY_LONG_WORDS, MAX_WORD_TOKENS, share_in_long_words
 from bertprep.kernels import numbers as n
 from bertprep.records.columns import Columns
 from bertprep.terminal import counted, warn
 from bertprep.tokens.documents import open_token_documents
+from bertprep.tokens.epoch import Epoch
 from bertprep.tokens.kept_windows import WINDOWS
 from bertprep.tokens.masking import Masking
 from bertprep.tokens.order import LengthOrder, RowIds, WindowOrder, checked_positions
-from bertprep.tokens.packing import DocumentSizes, Window, Windows
-from bertprep.tokens.token_rows import SEQUENTIAL, TokenRows
+from bertprep.tokens.packing import DocumentChoice, Window, Windows
+from bertprep.tokens.token_rows import TokenRows
 from bertprep.tokens.window_counts import check_counts
-from bertprep.work.layout import TRAINING
+from bertprep.work.layout import SPLIT_NAMES, TRAINING
 
 WINDOWS_IN_GROUP = 16
 """The number of windows whose rows are shuffled together."""
+_BLOCK = 4096
+"""Positions that are looked up at once for the batches among them."""
+_BLOCKS_HELD = 4
 _ROW_BITS = 32  # for the row's index in its window, in the key of a row's masks
 _FILTER = "min_document_tokens", "max_document_tokens"
 _SETTINGS = "seq", "packed", "by_length", "objective", "first_position", "seed", *_FILTER
 """The settings that rows depend on, apart from the documents and the masking."""
+_EVALUATION = "held_out", "only_held_out", "same_masks"
+"""Such settings that most data sets do not have; those without keep the identity that they have always had."""
 _MASKING = "masked_lm_prob", "mask_as", "whole_word", "span", "ngram"
 _MASKED = 0.3
 _MAX_POSITION = (1 << 31) - 1
@@ -61,9 +68,11 @@ class TokenDataset(TokenRows):
 
     Columns are int64: `input_ids` and `labels` (-100 where nothing is predicted). Packed rows also have `position_ids`, which
     restart with each sequence, and `sequence_ids`, which number the sequences and count padding as one more. Other rows have
-    `attention_mask`. `dataset[i]` is row i in the order of the current epoch, which `set_epoch` changes, or of the epochs
-    after it. All epochs have the same number of rows. The first use packs all documents to count them, unless an earlier run
-    did.
+    `attention_mask`.
+
+    `dataset[i]` has the same documents in every epoch, in the order of the first one, with masks of the current epoch, which
+    `set_epoch` changes. `sampler` and `stream` have an order for each epoch. All epochs have the same number of rows. The first
+    use packs all documents to count them, unless an earlier run did.
     """
 
     def __init__(
@@ -85,6 +94,9 @@ class TokenDataset(TokenRows):
         epochs: int = 1,
         min_document_tokens: int | None = None,
         max_document_tokens: int | None = None,
+        held_out: float = 0.0,
+        only_held_out: bool = False,
+        same_masks: bool | None = None,
         seed: int = 12345,
         vocab: Path | str | None = None,
         verify: bool = False,
@@ -99,8 +111,11 @@ class TokenDataset(TokenRows):
         `first_position` is the position id of a sequence's first token; `collate_for` uses the model's own instead. The
         objective "clm" makes labels for causal language models. `epochs` is the number of epochs that `len` counts, each with
         new masks, for programs that do not call `set_epoch`. `min_document_tokens` and `max_document_tokens` select documents.
-        `vocab` is needed for token shards of sentences without a vocabulary file. `verify` reads all files first, and raises
-        `BertprepError` if a checksum differs from the manifest's.
+        `held_out` leaves this fraction of the documents out, and another data set with `only_held_out` has just these: for an
+        evaluation beside training on one split; equal documents are on the same side. `same_masks` draws the masks of the first
+        epoch in every one, by default for an evaluation: the test split, or documents held out. `vocab` is needed for token
+        shards of sentences without a vocabulary file. `verify` reads all files first, and raises `BertprepError` if a checksum
+        differs from the manifest's.
         """
         if mlm_probability is not None:
             if masked_lm_prob != _MASKED:
@@ -113,15 +128,18 @@ class TokenDataset(TokenRows):
         self.seq, self.packed, self.by_length = seq, packed, by_length
         self.seed, self.epochs = seed, epochs
         self.min_document_tokens, self.max_document_tokens = min_document_tokens, max_document_tokens
+        self.held_out, self.only_held_out = held_out, only_held_out
+        is_evaluation = only_held_out or SPLIT_NAMES.get(split) != TRAINING
+        self.same_masks = is_evaluation if same_masks is None else same_masks
         self.objective, self.first_position = objective, first_position
         self.masking = Masking(masked_lm_prob=masked_lm_prob, mask_as=mask_as, whole_word=whole_word, span=span, ngram=ngram)
         self.masked_lm_prob, self.mask_as = self.masking.masked_lm_prob, self.masking.mask_as
         self.whole_word, self.span, self.ngram = self.masking.whole_word, self.masking.span, self.masking.ngram
         self._check_numbers()
         self._check_tokenizer()
-        self.epoch = 0
-        if self._document_sizes is not None:
-            self._document_sizes.check(self.documents)
+        self._epoch = Epoch()
+        if self._choice is not None:
+            self._choice.check(self.documents)
         self._open()
         self._warn_of_long_words()
         if self.objective == "mlm" and self.documents.eod is not None:
@@ -134,7 +152,7 @@ class TokenDataset(TokenRows):
                 f"{self.folder}: {counted(uncovered, 'character')} of the text left out, since the tokenizer "
                 f"{self.documents.tokenizer.name} has no token for them"
             )
-        self._fix(*_SETTINGS, *_MASKING, "masking", "documents", "folder", "split", "epochs")
+        self._fix(*_SETTINGS, *_MASKING, *_EVALUATION, "masking", "documents", "folder", "split", "epochs")
 
     def _check_numbers(self) -> None:
         least_of = {"seq": 1, "epochs": 1, "first_position": 0, "seed": 0, **dict.fromkeys(_FILTER, 1)}
@@ -152,6 +170,11 @@ class TokenDataset(TokenRows):
         least_tokens, most_tokens = self.min_document_tokens, self.max_document_tokens
         if least_tokens is not None and most_tokens is not None and least_tokens > most_tokens:
             raise UsageError(f"min_document_tokens {least_tokens:,}: is more than max_document_tokens {most_tokens:,}")
+        if not isinstance(self.held_out, Real) or not 0 <= self.held_out < 1:
+            raise UsageError(f"held_out {self.held_out!r}: expected a fraction of the documents from 0 to below 1")
+        self.held_out = float(self.held_out)
+        if self.only_held_out and not self.held_out:
+            raise UsageError("only_held_out: no documents are held out; give held_out as the data set for training has it")
 
     def _check_tokenizer(self) -> None:
         tokenizer = self.documents.tokenizer
@@ -181,12 +204,13 @@ class TokenDataset(TokenRows):
         self._windows = self._make_windows()
         self._row_settings = self._make_row_settings()
         self._of_thread = threading.local()
+        self._locate_block = lru_cache(_BLOCKS_HELD)(self._order_block)
 
     def _make_windows(self) -> Windows:
-        return Windows(self.documents, seq=self.seq, packed=self.packed, sizes=self._document_sizes)
+        return Windows(self.documents, seq=self.seq, packed=self.packed, choice=self._choice)
 
     def __getstate__(self) -> dict[str, Any]:
-        opened = "_windows", "_row_settings", "_of_thread", "_order"
+        opened = "_windows", "_row_settings", "_of_thread", "_order", "_locate_block"
         return {name: value for name, value in self.__dict__.items() if name not in opened}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -211,11 +235,12 @@ class TokenDataset(TokenRows):
         return self._order.rows_in_epoch
 
     @property
-    def _document_sizes(self) -> DocumentSizes | None:
-        """The range of sizes of the documents to read, or None for all documents."""
-        if self.min_document_tokens is None and self.max_document_tokens is None:
+    def _choice(self) -> DocumentChoice | None:
+        """Which documents are read, or None for all documents."""
+        if self.min_document_tokens is None and self.max_document_tokens is None and not self.held_out:
             return None
-        return DocumentSizes(self.min_document_tokens or 1, self.max_document_tokens)
+        sizes = self.min_document_tokens or 1, self.max_document_tokens
+        return DocumentChoice(*sizes, self.held_out, self.only_held_out, self.seed)
 
     @cached_property
     def _counts(self) -> NDArray[np.int64]:
@@ -265,6 +290,7 @@ class TokenDataset(TokenRows):
     def made_of(self) -> dict[str, Any]:
         """Everything that the rows depend on, as plain data."""
         settings = {name: getattr(self, name) for name in _SETTINGS}
+        settings |= {name: getattr(self, name) for name in _EVALUATION if getattr(self, name)}
         return {"documents": self.documents.sha256, "settings": {**settings, **self.masking.made_of}}
 
     @property
@@ -286,13 +312,34 @@ class TokenDataset(TokenRows):
             lengths[is_own] = self._windows.lengths(window)[ids.rows[is_own]]
         return lengths
 
-    def _check_random_order(self, positions: NDArray[np.int64]) -> None:
-        epochs = np.unique(positions // self.rows_in_epoch).tolist()
-        if len(epochs) > 1:
-            raise UsageError(f"{self}: a batch mixes rows of the epochs {', '.join(map(str, epochs))}; {SEQUENTIAL}")
-
     def _read(self, positions: NDArray[np.int64]) -> Columns:
-        return self._fill(self._order.locate(positions), positions)
+        return self._fill(self._locate(positions), positions)
+
+    @property
+    def _use_of_order(self) -> str:
+        if self.by_length:
+            return "rows of similar length together"
+        return "a MaskSchedule" if isinstance(self.masked_lm_prob, MaskSchedule) else ""
+
+    def _read_indices(self, indices: NDArray[np.int64]) -> Columns:
+        passes, rows = np.divmod(indices, self.rows_in_epoch)
+        ids = self._locate(rows)  # in the order of the first epoch
+        return self._fill(RowIds(self.epoch * self.epochs + passes, ids.windows, ids.rows), indices)
+
+    def _locate(self, positions: NDArray[np.int64]) -> RowIds:
+        """Return the ids of a batch's rows: a few positions take as long as some thousand, so these are kept for the next."""
+        first, last = int(positions.min(initial=sys.maxsize)), int(positions.max(initial=0))
+        epoch, start = divmod(first, self.rows_in_epoch)
+        block, in_block = divmod(start, _BLOCK)
+        if not len(positions) or last - first + in_block >= min(_BLOCK, self.rows_in_epoch - block * _BLOCK):
+            return self._order.locate(positions)
+        return self._locate_block(epoch, block)[positions - (first - in_block)]
+
+    def _order_block(self, epoch: int, block: int) -> RowIds:
+        """Return the ids of the next `_BLOCK` rows of an epoch, from `block` * `_BLOCK` on."""
+        start = epoch * self.rows_in_epoch
+        rows = range(block * _BLOCK, min((block + 1) * _BLOCK, self.rows_in_epoch))
+        return self._order.locate(start + np.arange(rows.start, rows.stop))
 
     def _read_batches(self, positions: NDArray[np.int64]) -> Iterator[Columns]:
         ids = self._order.locate(positions)
@@ -328,9 +375,10 @@ class TokenDataset(TokenRows):
     def _keys(self, ids: RowIds) -> NDArray[np.uint64]:
         """Return the key from which the kernel draws each row's masks: its window and index, xored with a hash of the epoch."""
         keys = ((ids.windows << _ROW_BITS) + ids.rows).astype(np.uint64)
-        for epoch in np.unique(ids.epochs).tolist():
+        epochs = np.zeros_like(ids.epochs) if self.same_masks else ids.epochs
+        for epoch in np.unique(epochs).tolist():
             digest = hashlib.sha256(f"{self.seed} {epoch}".encode()).digest()
-            keys[ids.epochs == epoch] ^= np.uint64(int.from_bytes(digest[:8], "little"))
+            keys[epochs == epoch] ^= np.uint64(int.from_bytes(digest[:8], "little"))
         return keys
 
     def _check_ids(self, index: int, window: Window, row: int) -> None:

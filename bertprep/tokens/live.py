@@ -37,6 +37,7 @@ from bertprep.records.examples import Examples, Shape, kind_made_with
 from bertprep.records.record_dataset import ColumnDataset
 from bertprep.records.records import BadRecordError, Selection, check_room, select_records
 from bertprep.records.rows import RowMaker
+from bertprep.tokens.epoch import Epoch
 from bertprep.tokens.order import RowIds, WindowOrder, check_epoch, checked_positions
 from bertprep.tokens.shard import TokenShard
 from bertprep.tokens.shard_instances import ShardInstances
@@ -94,7 +95,7 @@ class LiveExamples(ColumnDataset):
         self.shape = Shape(kind_made_with(self.settings), self.settings.seq, self.settings.pred)
         self.kind, self.seq, self.pred = self.shape
         self.shards = len(self.token_shards)
-        self.epoch = 0
+        self._epoch = Epoch()
         self._reporter = reporter
         self._open()
 
@@ -129,7 +130,12 @@ class LiveExamples(ColumnDataset):
 
     def set_epoch(self, epoch: int) -> None:
         """Make `live[i]` read this epoch; raises `ValueError` for a negative or too large number."""
-        self.epoch = check_epoch(epoch, self)
+        self._epoch.choose(check_epoch(epoch, self))
+
+    @property
+    def epoch(self) -> int:
+        """The current epoch; copies and the workers of a DataLoader share it."""
+        return self._epoch.number
 
     # --- properties of the examples
 

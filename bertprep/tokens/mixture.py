@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 
 from bertprep.errors import UsageError
 from bertprep.records.columns import Columns
-from bertprep.terminal import warn
 from bertprep.tokens.dataset import TokenDataset
+from bertprep.tokens.epoch import Epoch
 from bertprep.tokens.order import permute
-from bertprep.tokens.token_rows import SEQUENTIAL, TokenRows
+from bertprep.tokens.token_rows import TokenRows
 
 PERIOD = 1 << 16
 """The pattern of sets repeats after this many rows, and weights are rounded to multiples of 1 / PERIOD."""
@@ -74,7 +74,8 @@ class Mixture(TokenRows):
                 raise UsageError(
                     f"{other.folder}: has another tokenizer than {first.folder}; mix only data sets of the same tokenizer"
                 )
-        self.seed, self.epoch = seed, 0
+        self.seed = seed
+        self._epoch = Epoch()
         self._in_period = apportion(self.weights, PERIOD)
         if min(self._in_period) < 1:
             raise UsageError(f"weights {weights.tolist()}: each must be at least 1 / {PERIOD:,} of their sum")
@@ -84,7 +85,6 @@ class Mixture(TokenRows):
         self._earlier = np.empty(PERIOD, np.int64)  # the number of earlier rows of the same set in the period
         for index, count in enumerate(self._in_period):
             self._earlier[self._pattern == index] = np.arange(count)
-        self._has_warned = False
         self._fix("sets", "weights", "folder", "seed", *_ALIKE)
 
     def __repr__(self) -> str:
@@ -155,10 +155,9 @@ class Mixture(TokenRows):
             lengths[is_own] = self.sets[index]._lengths(in_sets[is_own])
         return lengths
 
-    def _check_random_order(self, positions: NDArray[np.int64]) -> None:  # noqa: ARG002 - the order alone matters
-        if not self._has_warned:
-            self._has_warned = True
-            warn(f"{self}: a batch was read in random order, in which the sets are not mixed by their weights; {SEQUENTIAL}")
+    @property
+    def _use_of_order(self) -> str:
+        return "its sets mixed by weight"
 
 
 def _separate(given: Iterable[object], temperature: float | None) -> tuple[list[TokenDataset], NDArray[np.float64]]:

@@ -153,6 +153,9 @@ class LengthOrder(WindowOrder):
         self._lengths = lengths
         self._rows_of = lru_cache(_EPOCHS_HELD)(self._sort_rows)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(LengthOrder, seed=self.seed, group=self.group, lengths=self._lengths), (self.counts,)
+
     def _permute(
         self,
         offsets: NDArray[np.int64],

@@ -69,29 +69,70 @@ class Window:
 
 
 @dataclass(frozen=True)
-class DocumentSizes:
-    """The range of sizes of the documents to read: `least` to `most` tokens, not counting special tokens."""
+class DocumentChoice:
+    """Which documents are read: those of `least` to `most` tokens, not counting special tokens, and held out or not.
+
+    A document is held out by a hash of its tokens, so that equal documents are on one side, and all readers agree.
+    """
 
     least: int = 1
     most: int | None = None
+    held_out: float = 0.0
+    only_held_out: bool = False
+    seed: int = 0
 
-    def contain(self, sizes: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def take(self, shard: TokenShard, first: int, end: int) -> NDArray[np.bool_]:
+        """Return which of the documents `first` to `end` - 1 of a shard are read: (documents,)."""
+        starts = shard.starts[first : end + 1]
+        sizes = np.diff(starts)
         is_taken = sizes >= self.least
-        return is_taken if self.most is None else is_taken & (sizes <= self.most)
+        if self.most is not None:
+            is_taken &= sizes <= self.most
+        if self.held_out:
+            is_held_out = hash_documents(shard.mapped, starts, self.seed) < self.held_out * 2.0**64
+            is_taken &= is_held_out == self.only_held_out
+        return is_taken
 
     def check(self, documents: TokenDocuments) -> None:
-        """Raise `UsageError` if no document is in the range."""
+        """Raise `UsageError` if no document is read."""
         shortest, longest = sys.maxsize, 0
         for shard in documents.shards:
-            sizes = np.diff(shard.starts)
-            if self.contain(sizes).any():
+            if self.take(shard, 0, shard.sizes[0]).any():
                 return
+            sizes = np.diff(shard.starts)
             shortest, longest = min(shortest, int(sizes.min())), max(longest, int(sizes.max()))
         asked = f"at least {self.least:,}" if self.most is None else f"{self.least:,} to {self.most:,}"
+        if self.held_out:
+            asked += f" tokens and is {'' if self.only_held_out else 'not '}among the {self.held_out:g} held out"
         raise UsageError(
             f"{documents.folder}: none of its {documents.documents:,} documents has {asked} tokens; they have {shortest:,} to "
             f"{longest:,}; choose a range that some documents are in"
         )
+
+
+_HASHED_TOKENS = 16  # at either end of a document
+
+
+def hash_documents(tokens: NDArray[Any], starts: NDArray[np.int64], seed: int) -> NDArray[np.uint64]:
+    """Return a hash of each document's size and of the tokens at its ends: (documents,), evenly over all numbers of 64 bits.
+
+    Document d has the tokens starts[d] to starts[d + 1] - 1, at least one.
+    """
+    first, last = starts[:-1], starts[1:] - 1
+    hashes: NDArray[np.uint64] = _mix((last - first).astype(np.uint64) ^ np.uint64(seed & (2**64 - 1)))
+    for offset in range(_HASHED_TOKENS):
+        for place in (np.minimum(first + offset, last), np.maximum(last - offset, first)):
+            hashes = _mix(hashes ^ tokens[place].astype(np.uint64))
+    return hashes
+
+
+def _mix(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return splitmix64 of each number."""
+    mixed: NDArray[np.uint64] = numbers + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed ^= mixed >> np.uint64(31)
+    return mixed
 
 
 class Windows:
@@ -101,10 +142,10 @@ class Windows:
     is needed. The most recently used windows stay in memory.
     """
 
-    def __init__(self, documents: TokenDocuments, *, seq: int, packed: bool, sizes: DocumentSizes | None = None) -> None:
-        """Prepare the windows without packing any; without `sizes`, all documents are packed."""
+    def __init__(self, documents: TokenDocuments, *, seq: int, packed: bool, choice: DocumentChoice | None = None) -> None:
+        """Prepare the windows without packing any; without a `choice`, all documents are packed."""
         self._documents, self._shards = documents, documents.shards
-        self._seq, self._packed, self._sizes = seq, packed, sizes
+        self._seq, self._packed, self._choice = seq, packed, choice
         self._added = documents.tokenizer.added_tokens
         self._firsts = np.cumsum([0, *(-(-shard.sizes[1] // WINDOW_TOKENS) for shard in self._shards)])  # (shards + 1,)
         self.get = lru_cache(_WINDOWS_HELD)(self._make)
@@ -140,7 +181,7 @@ class Windows:
         return {
             "documents": self._documents.sha256, "window_tokens": WINDOW_TOKENS,
             "seq": self._seq, "packed": self._packed, "added": self._added,
-            **({} if self._sizes is None else asdict(self._sizes)),
+            **({} if self._choice is None else asdict(self._choice)),
         }  # fmt: skip
 
     def _pack_all(self) -> Iterator[KeptNumbers]:
@@ -189,7 +230,7 @@ class Windows:
     def _pack(self, window: int, shard: TokenShard) -> Window:
         first, end = self._documents_of(window, shard)
         starts = shard.starts[first : end + 1]
-        is_taken = None if self._sizes is None else self._sizes.contain(np.diff(starts))
+        is_taken = None if self._choice is None else self._choice.take(shard, first, end)
         begins, sizes = split_documents(starts, self._seq - self._added, is_taken)
         row_starts = np.arange(len(sizes) + 1)
         if self._packed:

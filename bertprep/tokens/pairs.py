@@ -131,7 +131,7 @@ class PairDataset(TokenDataset):
         """
         if pairs not in SHORT:
             raise UsageError(f"pairs {pairs!r}: expected 'order' as in ALBERT, or 'segments' as in ELECTRA")
-        for name in ("packed", "objective", "first_position", "min_document_tokens", "max_document_tokens"):
+        for name in ("packed", "objective", "first_position", "min_document_tokens", "max_document_tokens", "held_out"):
             if name in settings:
                 raise UsageError(f"{name}: is a setting of TokenDataset that PairDataset does not have; leave it out")
         share = SHORT[pairs] if short_seq_prob is None else short_seq_prob

@@ -3,6 +3,8 @@
 Batch n of a run has the rows at positions n * size to (n + 1) * size - 1; `bertprep.tokens.order` defines positions. Any number
 of readers can therefore start at any batch. Positions are looked up some 4,096 at a time, since a lookup takes 80 microseconds
 plus 0.1 per position.
+
+`data_set[i]` is not the row at position i: an index has the same documents in every epoch, and a position has not.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import itertools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,18 +22,16 @@ from bertprep.errors import UsageError
 from bertprep.records.columns import Columns
 from bertprep.records.record_dataset import ColumnDataset, RecordBatch, Row, stack_rows
 from bertprep.records.records import Selection, select_records
+from bertprep.tokens.epoch import Epoch
 from bertprep.tokens.order import check_epoch, checked_positions
 from bertprep.tokens.packed_models import Masks, PackedModel, attention_masks, make_masks_in, packed_model
 from bertprep.tokens.row_state import check_rows, check_state, state_of_rows
+from bertprep.tokens.sampler import Position, TokenSampler
 from bertprep.work.format import FORMAT
 
 if TYPE_CHECKING:
     from bertprep.tokens.stream import TokenStream
 
-SEQUENTIAL = (
-    "rows come shuffled already: use TrainingArguments(train_sampling_strategy='sequential'), or DataLoader(shuffle=False)"
-)
-"""Advice against a sampler that shuffles."""
 Batch: TypeAlias = dict[str, Any]
 """Columns of shape (rows, seq); packed rows also have `cu_seqlens` and `max_seqlen`."""
 _POSITIONS_AT_ONCE = 4096
@@ -40,26 +40,26 @@ MAX_BATCH_TOKENS = 1 << 28
 
 
 def batch_positions(
-    size: int, *, first: int = 0, stop: int | None = None, step: int = 1, rows: range | None = None
+    size: int, *, first: int = 0, stop: int | None = None, step: int = 1, rows: range | None = None, start: int = 0
 ) -> Iterator[NDArray[np.int64]]:
     """Return an iterator over the positions in batches first, first + step ... below `stop`, or endless without `stop`.
 
-    Each array covers several batches: (batches, rows). With `rows`, it has only these rows of each batch. Raises `ValueError`
-    if there can be no batch `first`.
+    Batch 0 begins at position `start`. Each array covers several batches: (batches, rows). With `rows`, it has only these rows
+    of each batch. Raises `ValueError` if there can be no batch `first`.
 
     >>> next(batch_positions(4, first=10, stop=13, rows=range(2))).tolist()
     [[40, 41], [44, 45], [48, 49]]
     """
     if size < 1 or first < 0:
         raise ValueError(f"batch size {size:,}, first batch {first:,}: expected at least 1 and at least 0")
-    most = sys.maxsize // size  # positions of later batches would overflow int64
+    most = (sys.maxsize - start) // size  # positions of later batches would overflow int64
     if first >= most:
         raise ValueError(f"first batch {first:,}: expected a number below {most:,} for batches of {size:,} rows")
     batches = range(first, most if stop is None else min(stop, most), step)
     own = np.arange(size) if rows is None else np.arange(size)[rows.start : rows.stop]
     at_once = max(1, _POSITIONS_AT_ONCE // size)
-    blocks = (np.array(batches[start : start + at_once]) for start in range(0, len(batches), at_once))
-    return (block[:, None] * size + own for block in blocks)
+    blocks = (np.array(batches[block : block + at_once]) for block in range(0, len(batches), at_once))
+    return (start + block[:, None] * size + own for block in blocks)
 
 
 def _as_wide(values: NDArray[Any], longest: int) -> NDArray[Any]:
@@ -68,14 +68,14 @@ def _as_wide(values: NDArray[Any], longest: int) -> NDArray[Any]:
 
 
 class TokenRows(ColumnDataset):
-    """Rows of `seq` tokens; `data_set[i]` is row i in the order of the current epoch, which `set_epoch` changes."""
+    """Rows of `seq` tokens, by index in the current epoch, which `set_epoch` changes, or by position in the run."""
 
     seq: int
     packed: bool
     first_position: int
     """The position id of the first token of a sequence."""
     objective: Literal["mlm", "clm"] = "mlm"
-    epoch: int
+    _epoch: Epoch
     _fixed: frozenset[str] = frozenset()
     """The attributes that can no longer be changed, since rows may have been made with them."""
 
@@ -90,9 +90,17 @@ class TokenRows(ColumnDataset):
         """Make these attributes read-only, and `epoch` too, which only `set_epoch` changes from then on."""
         self._fixed = frozenset((*names, "epoch"))
 
+    @property
+    def epoch(self) -> int:
+        """The current epoch; copies of a data set and the workers of a DataLoader share it."""
+        return self._epoch.number
+
     def set_epoch(self, epoch: int) -> None:
-        """Make `data_set[i]` read this epoch; raises `ValueError` for a negative or too large number."""
-        self.__dict__["epoch"] = check_epoch(epoch, self)
+        """Give `data_set[i]` the masks of this epoch, and samplers its order; it counts passes over all `len` rows.
+
+        Raises `ValueError` for a negative or too large number.
+        """
+        self._epoch.choose(check_epoch(epoch, self))
 
     # --- what a subclass defines
 
@@ -113,6 +121,15 @@ class TokenRows(ColumnDataset):
         """Return the number of tokens, without padding, in each of the rows at these positions: (n,); not for packed rows."""
         raise NotImplementedError
 
+    @property
+    def _use_of_order(self) -> str:
+        """What another order of an epoch's rows would destroy, so that they have no plain indices; empty if nothing."""
+        raise NotImplementedError
+
+    def _read_indices(self, indices: NDArray[np.int64]) -> Columns:
+        """Return the columns of the rows with these indices: (n,); called only if any order will do."""
+        raise NotImplementedError
+
     def _read_batches(self, positions: NDArray[np.int64]) -> Iterator[Columns]:
         """Yield the columns of one batch after another, given their positions: (batches, rows)."""
         return map(self._read, positions)
@@ -131,15 +148,19 @@ class TokenRows(ColumnDataset):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Set the epoch to that of a state; {"epoch": n} alone is enough.
 
-        Raises `UsageError` for a state of other rows or a value that is not a state, `FormatError` for a state of another
-        format, and `ValueError` for an impossible epoch.
+        The state of a checkpoint does not take back a later epoch that `set_epoch` has chosen: a loader may restore it after
+        the program has said which epoch comes. Raises `UsageError` for a state of other rows or a value that is not a state,
+        `FormatError` for a state of another format, and `ValueError` for an impossible epoch.
         """
         check_state(state, "epoch")
         epoch = state.get("epoch") if isinstance(state, Mapping) else None
         if not isinstance(epoch, int | np.integer):
             raise UsageError(f"state {state!r:.200}: expected the state of a data set, such as {{'epoch': 1}}")
         check_rows(state, state_of_rows(self.made_of))
-        self.set_epoch(int(epoch))
+        if "rows" in state:
+            self._epoch.restore(check_epoch(int(epoch), self))
+        else:
+            self.set_epoch(int(epoch))
 
     # --- rows by position or index
 
@@ -147,40 +168,79 @@ class TokenRows(ColumnDataset):
         """Return the columns of the rows at `positions`, in the given order; positions count over all epochs."""
         return self._read(checked_positions(positions, f"{self}: rows"))
 
+    @overload
+    def __getitem__(self, rows: int | Position) -> Row: ...
+    @overload
+    def __getitem__(self, rows: Selection) -> Columns: ...
+    def __getitem__(self, rows: int | Position | Selection) -> Row | Columns:
+        """Return one row for an index or a sampler's position, or columns for a slice, a mask, or several indices."""
+        if isinstance(rows, Position):
+            return self.__getitems__([rows])[0]
+        return super().__getitem__(rows)
+
+    def __getitems__(self, rows: Sequence[int] | Sequence[Position] | NDArray[Any]) -> RecordBatch:
+        """Return the rows with these indices or positions; `DataLoader` passes them to its `collate_fn`."""
+        self._check_collator(getattr(sys._getframe(1).f_locals.get("self"), "collate_fn", None))  # of a DataLoader's fetcher
+        if len(rows) and isinstance(rows[0], Position):
+            positions = np.array([row.in_run for row in cast(Sequence[Position], rows)])
+            is_back = positions[1:] < positions[:-1]  # once is a framework that fills a last batch from the beginning
+            if np.count_nonzero(is_back) > 1 and self._use_of_order:
+                raise UsageError(
+                    f"{self}: has {self._use_of_order}, and something shuffles the rows of its sampler again; with several "
+                    "processes of Lightning, give its Trainer use_distributed_sampler=False, and "
+                    "sampler(rank=trainer.global_rank, world=trainer.world_size) to the DataLoader"
+                )
+            return RecordBatch(self.rows(positions))
+        return super().__getitems__(cast(Sequence[int], rows))
+
+    def _check_collator(self, collator: Any) -> None:
+        """Raise `UsageError` for a collator of transformers, which would mask rows again, or lose where sequences end."""
+        collator = getattr(collator, "data_collator", collator)  # the Trainer's own is around it
+        kind = collator if hasattr(collator, "__qualname__") else type(collator)
+        if kind.__module__ == "transformers.data.data_collator" and (self.packed or kind.__name__ != "default_data_collator"):
+            raise UsageError(
+                f"{self}: its rows have masks and labels already, and {kind.__name__} would mask them again, or lose where "
+                "sequences end; give the Trainer data_collator=dataset.collate_for(model)"
+            )
+
     def _columns(self, rows: Selection) -> Columns:
-        return self._read(self._positions(rows))
+        indices = select_records(rows, len(self), repr(self))
+        if self._use_of_order:
+            raise UsageError(
+                f"{self}: has {self._use_of_order}, which needs the order of an epoch, and an index has none; use stream(), or "
+                "DataLoader(dataset, sampler=dataset.sampler(), ...)"
+            )
+        return self._read_indices(indices)
 
-    def __getitems__(self, rows: Sequence[int] | NDArray[Any]) -> RecordBatch:
-        """Return the rows at these indices; a `DataLoader` calls this, with ascending indices unless it shuffles."""
-        positions = self._positions(rows)
-        if np.count_nonzero(positions[1:] < positions[:-1]) > 1:  # one step back is a sampler that starts again to fill a batch
-            self._check_random_order(positions)
-        return RecordBatch(self._read(positions))
+    def sampler(self, *, rank: int = 0, world: int = 1) -> TokenSampler:
+        """Return a sampler of the current epoch's rows in its order, for `DataLoader(sampler=...)`.
 
-    def _positions(self, rows: Selection) -> NDArray[np.int64]:
-        return select_records(rows, len(self), repr(self)) + self.epoch * self.rows_in_epoch
-
-    def _check_random_order(self, positions: NDArray[np.int64]) -> None:
-        """Raise or warn, as the subclass decides, about a batch in random order, since rows come shuffled already."""
+        Its indices know their epoch, so workers need not. With rank `rank` of `world` ranks, it has every `world`-th row.
+        """
+        return TokenSampler(self, rank=rank, world=world)
 
     # --- batches
 
     def batches(
-        self, size: int, *, first: int = 0, stop: int | None = None, step: int = 1, rows: range | None = None
+        self, size: int, *, first: int = 0, stop: int | None = None, step: int = 1, rows: range | None = None, start: int = 0
     ) -> Iterator[Batch]:
         """Return an iterator over batches first, first + step ... below `stop`, or endless without `stop`.
 
-        Batch n begins at position n * size, counted over all epochs. With `rows`, each batch has only these of its rows. Raises
-        `ValueError` if there can be no batch `first`.
+        Batch n begins at position start + n * size, counted over all epochs. With `rows`, each batch has only these of its
+        rows. Raises `ValueError` if there can be no batch `first`.
         """
-        blocks = batch_positions(size, first=first, stop=stop, step=step, rows=rows)
+        blocks = batch_positions(size, first=first, stop=stop, step=step, rows=rows, start=start)
         return (self._with_boundaries(columns) for block in blocks for columns in self._read_batches(block))
 
-    def batches_of_tokens(self, tokens: int, *, first: int = 0, step: int = 1) -> Iterator[Batch]:
-        """Return an endless iterator over batches first, first + step ... of at most `tokens` tokens each, padding included.
+    def batches_of_tokens(
+        self, tokens: int, *, first: int = 0, step: int = 1, start: int = 0, end: int | None = None
+    ) -> Iterator[Batch]:
+        """Return an iterator over batches first, first + step ... of at most `tokens` tokens each, padding included.
 
-        A batch takes rows in order as long as their number times the longest of them is at most `tokens`. Raises `UsageError`
-        for packed rows, which all have the same length, and if a row may have more than `tokens`.
+        A batch takes rows in order as long as their number times the longest of them is at most `tokens`. Rows begin at
+        position `start`, and end before `end`, if there is one. All earlier batches are planned first, which takes some 20
+        microseconds each. Raises `UsageError` for packed rows, which all have the same length, and if a row may have more than
+        `tokens`.
         """
         if not isinstance(tokens, int | np.integer):
             raise UsageError(f"tokens {tokens!r:.80}: expected a whole number, such as 65_536")
@@ -192,19 +252,22 @@ class TokenRows(ColumnDataset):
             raise UsageError(f"tokens {tokens:,}: expected at least {self.seq:,} for a batch, since a row may have that many")
         if tokens > MAX_BATCH_TOKENS:
             raise UsageError(f"tokens {tokens:,}: expected at most {MAX_BATCH_TOKENS:,} for a batch")
-        batches = itertools.islice(self._plan_batches(tokens), first, None, step)
-        return (self._with_boundaries(self._read(np.arange(start, stop))) for start, stop in batches)
+        batches = itertools.islice(self.plan_batches(tokens, start, end), first, None, step)
+        return (self._with_boundaries(self._read(np.arange(begin, stop))) for begin, stop in batches)
 
-    def _plan_batches(self, tokens: int) -> Iterator[tuple[int, int]]:
-        """Yield the positions at which each batch of at most `tokens` tokens starts and stops."""
-        start = longest = 0
-        for block in range(0, sys.maxsize - _POSITIONS_AT_ONCE, _POSITIONS_AT_ONCE):
-            lengths = self._lengths(np.arange(block, block + _POSITIONS_AT_ONCE))
+    def plan_batches(self, tokens: int, start: int, end: int | None) -> Iterator[tuple[int, int]]:
+        """Yield the positions at which each batch of at most `tokens` tokens begins and stops; the last may have less."""
+        begin, longest = start, 0
+        last = sys.maxsize - _POSITIONS_AT_ONCE if end is None else end
+        for block in range(start, last, _POSITIONS_AT_ONCE):
+            lengths = self._lengths(np.arange(block, min(block + _POSITIONS_AT_ONCE, last)))
             for position, length in enumerate(lengths.tolist(), block):
                 longest = max(longest, length)
-                if longest * (position + 1 - start) > tokens:
-                    yield start, position
-                    start, longest = position, length
+                if longest * (position + 1 - begin) > tokens:
+                    yield begin, position
+                    begin, longest = position, length
+        if begin < last:
+            yield begin, last
 
     def stream(
         self,
@@ -219,7 +282,8 @@ class TokenRows(ColumnDataset):
 
         Batch n has the rows rank * batch_size to (rank + 1) * batch_size - 1 of batch n of `batches(batch_size * world)`. With
         `tokens` instead of a batch size, it is batch n * world + rank of `batches_of_tokens(tokens)`. With `epochs` the stream
-        ends after these, and `len` counts its batches; rows that do not fill a last batch are not read.
+        ends after these, and `len` counts its batches; rows that do not fill a last batch of all ranks are not read (a
+        DataLoader of the data set itself reads them, for an evaluation).
         """
         from bertprep.tokens.stream import TokenStream  # imports torch
 
@@ -235,7 +299,7 @@ class TokenRows(ColumnDataset):
         return {**columns, "cu_seqlens": boundaries, "max_seqlen": int(np.diff(boundaries).max(initial=0))}
 
     def trainer_callback(self) -> Any:
-        """Return a callback for transformers' Trainer that calls `set_epoch`, so each epoch has its own order and masks."""
+        """Return a callback for transformers' Trainer that calls `set_epoch`, so each epoch has its own masks."""
         from bertprep.tokens.stream import make_epoch_callback  # imports torch
 
         return make_epoch_callback(self)

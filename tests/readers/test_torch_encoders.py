@@ -285,7 +285,6 @@ def test_a_stream_of_given_epochs_ends_and_has_a_length(tokens: Path) -> None:
     for given, message in (
         ({"batch_size": 4, "tokens": 99}, "give one of batch_size and tokens"),
         ({}, "give one of batch_size and tokens"),
-        ({"tokens": 128, "epochs": 2}, "epochs 2: expected at least 1, and a batch_size instead of tokens"),
         ({"batch_size": 4, "epochs": 0}, "epochs 0: expected at least 1"),
         ({"tokens": 128}, "tokens: packed rows all have 64 tokens; give a batch size instead, 2"),
     ):
@@ -364,40 +363,6 @@ def test_the_trainer_of_transformers_trains_on_packed_rows(name: str, tokens: Pa
     losses = train(tmp_path / "once", 6)
     assert losses[6] < losses[1]
     assert train(tmp_path / "again", 6, tmp_path / "once" / "checkpoint-3") == pytest.approx(losses, abs=1e-4)
-
-
-@pytest.mark.parametrize("strategy", ["sequential", "random"])
-@pytest.mark.parametrize("kind", ["epochs", "mixture"])
-def test_the_trainer_reads_rows_in_their_order_or_is_told_of_it(kind: str, strategy: str, tokens: Path, tmp_path: Path) -> None:
-    """Its default sampler would mix the epochs of a data set, and undo the order of a mixture."""
-    from transformers import Trainer, TrainingArguments
-
-    dataset: Any = open_rows(tokens, "bert", epochs=3)
-    if kind == "mixture":
-        dataset = bertprep.Mixture([(open_rows(tokens, "bert"), 0.7), (open_rows(tokens, "bert", seed=1), 0.3)])
-    read: list[Any] = []
-
-    def collate(rows: Any) -> Any:
-        read.append(dataset.collate(rows)["input_ids"].tolist())
-        return dataset.collate_for(model)(rows)
-
-    model = make_model("bert", dataset if kind == "epochs" else dataset.sets[0])
-    arguments = TrainingArguments(
-        str(tmp_path), max_steps=4, per_device_train_batch_size=BATCH, train_sampling_strategy=strategy, report_to="none",
-        disable_tqdm=True, use_cpu=True,
-    )  # fmt: skip
-    trainer = Trainer(model, arguments, train_dataset=dataset, data_collator=collate)
-    in_order = r"rows come shuffled already: use TrainingArguments\(train_sampling_strategy='sequential'\), or DataLoader"
-    if strategy == "sequential":
-        trainer.train()
-        assert read[:4] == [batch["input_ids"].tolist() for batch in dataset.batches(BATCH, stop=4)]
-    elif kind == "epochs":
-        with pytest.raises(UsageError, match=rf"a batch mixes rows of the epochs [012], [12](, 2)?; {in_order}"):
-            trainer.train()
-    else:
-        with pytest.warns(bertprep.BertprepWarning, match=rf"a batch was read in random order, .*; {in_order}") as warned:
-            trainer.train()
-        assert len([each for each in warned if issubclass(each.category, bertprep.BertprepWarning)]) == 1
 
 
 def test_the_lines_of_the_docs_train_a_modernbert(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,7 +100,7 @@ def test_an_epoch_has_every_document_once(tokens: Path) -> None:
     orders = []
     for epoch in (0, 1, 7):
         dataset.set_epoch(epoch)
-        rows = [dataset[index] for index in range(len(dataset))]
+        rows = [dataset[position] for position in dataset.sampler()]
         found = [tuple(each) for row in rows for each in sequences_of(row, first_position=2)]
         assert Counter(found) == expected
         orders.append(found)
@@ -436,17 +436,22 @@ def assert_equal(found: dict[str, Any], expected: dict[str, Any]) -> None:
 def test_any_batch_is_the_same_from_anywhere(tokens: Path) -> None:
     """Killed and resumed at any batch, by any number of readers and ranks, in batches of any size."""
     dataset = TokenDataset(tokens, seq=SEQ)
-    count = 2 * len(dataset) // 8  # batches, of two epochs
+    count = -(-2 * len(dataset) // 8)  # batches, of two epochs
     batches = list(dataset.batches(8, stop=count))
     rows = {name: np.concatenate([batch[name] for batch in batches]) for name in ("input_ids", "labels", "position_ids")}
     assert not np.array_equal(rows["labels"][: len(dataset)], rows["labels"][len(dataset) : 2 * len(dataset)])
     dataset.set_epoch(1)
-    assert_equal({name: dataset[:3][name] for name in rows}, {name: array[len(dataset) :][:3] for name, array in rows.items()})
+    first = dataset.__getitems__([*dataset.sampler()][:3]).columns
+    assert_equal({name: first[name] for name in rows}, {name: array[len(dataset) :][:3] for name, array in rows.items()})
     both = TokenDataset(tokens, seq=SEQ, epochs=2)
     assert len(both) == 2 * len(dataset)
     assert_equal({name: both[-3:][name] for name in rows}, {name: dataset[-3:][name] for name in rows})
-    both.set_epoch(1)
+    of_both = both.__getitems__([*both.sampler()]).columns  # all of two epochs
+    assert_equal({name: of_both[name] for name in rows}, {name: array[: len(both)] for name, array in rows.items()})
+    both.set_epoch(1)  # the pass after that
+    dataset.set_epoch(2)
     assert_equal({name: both[:3][name] for name in rows}, {name: dataset[:3][name] for name in rows})
+    dataset.set_epoch(0)
     assert [len(batch["labels"]) for batch in dataset.batches(8, rows=range(0), stop=2)] == [0, 0]  # of no rank
     for first in range(count):
         resumed = TokenDataset(tokens, seq=SEQ) if first % 10 == 0 else pickle.loads(pickle.dumps(dataset))
@@ -580,18 +585,18 @@ def test_several_folders_are_refused(tokens: Path) -> None:
         TokenDataset(given)
 
 
-def test_batches_in_order_are_read_over_the_epochs_and_others_refused(tokens: Path) -> None:
+def test_batches_of_indices_are_read_over_the_epochs_in_any_order(tokens: Path) -> None:
     dataset = TokenDataset(tokens, seq=SEQ, epochs=3)
     of_epoch = len(dataset) // 3
     last = len(dataset) - 1
-    for positions in (range(of_epoch - 2, of_epoch + 2), range(0, len(dataset), 5), [last - 1, last, 0, 1], [5, 2, 3, 1]):
-        assert_equal(
-            {"labels": stack_rows(dataset.__getitems__(positions))["labels"]}, {"labels": dataset[list(positions)]["labels"]}
-        )
-    mixed = [last, 3, of_epoch, 2]
-    assert len(dataset[mixed]["labels"]) == 4  # not by a sampler
-    with pytest.raises(UsageError, match=r"a batch mixes rows of the epochs 0, 1, 2; rows come shuffled already: use Tr"):
-        dataset.__getitems__(mixed)
+    for indices in (
+        range(of_epoch - 2, of_epoch + 2),
+        range(0, len(dataset), 5),
+        [last - 1, last, 0, 1],
+        [last, 3, of_epoch, 2],
+    ):
+        batch = stack_rows(dataset.__getitems__(indices))
+        assert_equal(batch, {name: np.stack([dataset[index][name] for index in indices]) for name in batch})
 
 
 @pytest.mark.parametrize("name", ["masked_lm_prob", "seq", "mask_as", "whole_word", "documents", "seed", "epoch", "epochs"])
@@ -622,7 +627,8 @@ def test_batches_far_on_are_had_at_once_or_refused(tokens: Path) -> None:
     for first in (10**7, 10**9):
         found = next(dataset.batches(1, first=first))
         near.set_epoch(first // of_epoch)
-        assert_equal({"input_ids": found["input_ids"][0]}, {"input_ids": near[first % of_epoch]["input_ids"]})
+        position = [*near.sampler()][first % of_epoch]
+        assert_equal({"input_ids": found["input_ids"][0]}, {"input_ids": near[position]["input_ids"]})
     for size in (1, 8):
         for first in (-1, (2**63 - 1) // size, 2**63, 2**70):
             with pytest.raises(ValueError, match=rf"^(batch size {size}, )?first batch {first:,}: expected "):
@@ -733,7 +739,7 @@ def test_an_id_is_the_window_of_a_row_and_its_place_there(tokens: Path) -> None:
         assert len(named) == len(dataset)
         counts.append(Counter(window for window, _ in named))
         dataset.set_epoch(epoch)
-        assert_equal(dataset.rows(positions), dataset[:])
+        assert_equal(dataset.rows(positions), dataset.__getitems__([*dataset.sampler()]).columns)
     assert counts[0] == counts[1]
     assert set(counts[0]) == set(range(len(counts[0])))
 

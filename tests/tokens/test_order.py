@@ -93,7 +93,13 @@ def test_a_group_of_windows_is_shuffled_together() -> None:
 
 
 def test_an_order_is_the_same_for_positions_of_any_shape_and_in_a_pickle() -> None:
-    order = WindowOrder(np.array([4, 1, 0, 9]), seed=2, group=2)
+    counts = np.array([4, 1, 0, 9])
+    lengths = [np.arange(count, dtype=np.int32) for count in counts]
+    check_shapes_and_pickle(WindowOrder(counts, seed=2, group=2))
+    check_shapes_and_pickle(LengthOrder(counts, seed=2, group=2, lengths=lengths.__getitem__))
+
+
+def check_shapes_and_pickle(order: WindowOrder) -> None:
     expected = order.locate(np.arange(30))
     block = pickle.loads(pickle.dumps(order)).locate(np.arange(30).reshape(5, 6))
     for found, flat in zip(vars(block).values(), vars(expected).values(), strict=True):

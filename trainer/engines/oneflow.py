@@ -135,7 +135,7 @@ def draw(rng: np.random.Generator, sequences: int, rows: int) -> NDArray[np.floa
     return rng.integers(0, PRIME, (sequences, rows * COEFFICIENTS), np.uint16).astype(np.float32)
 
 
-class _Through(flow.autograd.Function):  # type: ignore[misc]
+class _Through(flow.autograd.Function):
     """The identity in the forward pass. In the backward pass the gradient goes to another tensor, which SGD updates."""
 
     @staticmethod
@@ -147,7 +147,7 @@ class _Through(flow.autograd.Function):  # type: ignore[misc]
         return None, upstream
 
 
-class _Module(flow.nn.Module):  # type: ignore[misc]
+class _Module(flow.nn.Module):
     """A part of the network on its stage, computed by `compute` from a `Bert` and the result of the previous part.
 
     A variable is a pair of its value and the tensor from which its gradient is subtracted. A run of one process does not need
@@ -188,7 +188,7 @@ def _head_and_losses(task: Task, bert: Bert, hidden: Array, *divisors: Array) ->
     return [flow.sum(loss * scale), flow.stack(sums)]
 
 
-class _Graph(flow.nn.Graph):  # type: ignore[misc]
+class _Graph(flow.nn.Graph):
     """A pass over a batch, which returns the results of `_head_and_losses`.
 
     In training, the mean gradient of `micro_batches` micro-batches is subtracted from `gradients`. A run of one process gets
