@@ -96,7 +96,7 @@ class TokenDataset(TokenRows):
         become [MASK], become a random token, and stay unchanged. `span` is the maximum number of whole words that are masked
         together with SpanBERT's distribution of lengths (SpanBERT uses 10). `ngram` is the same with ALBERT's distribution (3).
         If rows are not `packed`, `by_length` groups rows of similar length, since a batch is as wide as its longest row.
-        `first_position` is the position id of a sequence's first token; `collate_for` uses the model's own instead. The
+        `first_position` is the position id of a sequence's first token; a model that `collate_for` prepared uses its own. The
         objective "clm" makes labels for causal language models. `epochs` is the number of epochs that `len` counts, each with
         new masks, for programs that do not call `set_epoch`. `min_document_tokens` and `max_document_tokens` select documents.
         `vocab` is needed for token shards of sentences without a vocabulary file. `verify` reads all files first, and raises
@@ -203,6 +203,10 @@ class TokenDataset(TokenRows):
     @property
     def rows_in_epoch(self) -> int:
         return self._order.rows_in_epoch
+
+    @property
+    def _tokenizer_width(self) -> int:
+        return self.documents.tokenizer.width
 
     @property
     def _document_sizes(self) -> DocumentSizes | None:

@@ -104,6 +104,10 @@ class Mixture(TokenRows):
         return len(self)
 
     @property
+    def _tokenizer_width(self) -> int:
+        return self.sets[0].documents.tokenizer.width
+
+    @property
     def made_of(self) -> dict[str, Any]:
         """Everything that the rows depend on, as plain data."""
         return {"sets": [each.sha256 for each in self.sets], "rows": self._in_period, "seed": self.seed}
