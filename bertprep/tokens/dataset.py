@@ -194,8 +194,9 @@ class TokenDataset(TokenRows):
     # --- properties of the rows
 
     def __repr__(self) -> str:
-        documents = self.documents.documents
-        return f"TokenDataset({self.folder}: {documents:,} documents, rows of {self.seq} tokens, {self.masks})"
+        read, documents = self.selected[0], self.documents.documents
+        of_all = "" if read == documents else f" of {documents:,}"
+        return f"TokenDataset({self.folder}: {read:,}{of_all} documents, rows of {self.seq} tokens, {self.masks})"
 
     def __len__(self) -> int:
         return self.epochs * self.rows_in_epoch
@@ -207,6 +208,15 @@ class TokenDataset(TokenRows):
     @property
     def _tokenizer_width(self) -> int:
         return self.documents.tokenizer.width
+
+    @cached_property
+    def selected(self) -> tuple[int, int]:
+        """The numbers of documents that are read and of their tokens, without special ones."""
+        if self._document_sizes is None:
+            return self.documents.documents, self.documents.tokens
+        of_shards = [np.diff(shard.starts) for shard in self.documents.shards]
+        taken = [sizes[self._document_sizes.contain(sizes)] for sizes in of_shards]
+        return sum(map(len, taken)), sum(int(sizes.sum()) for sizes in taken)
 
     @property
     def _document_sizes(self) -> DocumentSizes | None:
@@ -308,7 +318,7 @@ class TokenDataset(TokenRows):
         position_ids = np.empty_like(input_ids)
         sequence_ids = np.empty_like(input_ids)
         keys = self._keys(ids)
-        shares = self.masking.shares(positions, keys)
+        shares = self.masking.shares(positions, keys ^ self._key_of_shares)
         filled = self._fill_rows(
             table, indices.astype(np.int64), ids.rows, keys, shares, count, input_ids, labels, position_ids, sequence_ids
         )
@@ -330,6 +340,12 @@ class TokenDataset(TokenRows):
             digest = hashlib.sha256(f"{self.seed} {epoch}".encode()).digest()
             keys[ids.epochs == epoch] ^= np.uint64(int.from_bytes(digest[:8], "little"))
         return keys
+
+    @cached_property
+    def _key_of_shares(self) -> np.uint64:
+        """A hash of the documents: sets with one seed draw unrelated fractions, although their rows have the same keys."""
+        read = f"{self.documents.sha256} {self.min_document_tokens} {self.max_document_tokens}"
+        return np.uint64(int.from_bytes(hashlib.sha256(read.encode()).digest()[:8], "little"))
 
     def _check_ids(self, index: int, window: Window, row: int) -> None:
         """Raise `BadTokenError` if a row of a window has an id that the tokenizer does not have."""
