@@ -6,9 +6,14 @@ The logits of packed rows are those of each sequence alone, or the call fails: n
 from __future__ import annotations
 
 import pickle
+import re
+import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 import pyarrow as pa
@@ -24,6 +29,7 @@ from tests.readers.test_torch_encoders import FIRST_POSITION, NAMES_OF_SIZES, TI
 
 pytestmark = pytest.mark.torch
 SEQ, ROWS = 64, 4
+FRAMEWORKS = Path(__file__).parents[2] / "docs" / "how-to" / "frameworks.md"
 LOST = (
     r"has the boundaries of packed rows, which this model cannot apply; call collate_for\(model\) for the model that is trained"
 )
@@ -374,3 +380,36 @@ def test_something_that_is_no_model_is_given(dataset: TokenDataset) -> None:
     for given in (BertConfig(), torch.nn.Linear(2, 2), "bert", None):
         with pytest.raises(UsageError, match=rf"^collate_for: {type(given).__name__} has no model of transformers in it"):
             dataset.collate_for(given)
+
+
+def test_the_blocks_of_the_page_of_frameworks_run_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one program, with a small tokenizer, model and number of steps, in the one process that torchrun would start."""
+    blocks = re.findall(r"^```python\n(.*?)^```$", FRAMEWORKS.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 7
+    small = {
+        '**settings)': f"**settings.dataset(seq={SEQ}))", "(ModernBertConfig(": f"(ModernBertConfig(**{TINY}, ",
+        'TrainingArguments("model", ': 'TrainingArguments("model", use_cpu=True, report_to="none", disable_tqdm=True, ',
+        "Accelerator()": "Accelerator(cpu=True)",
+        "lightning.Trainer(": "lightning.Trainer(accelerator='cpu', logger=False, enable_progress_bar=False, ",
+        "range(1000)": "range(3)",
+    }  # fmt: skip
+    program = "\n".join(blocks)
+    for of_docs, of_test in small.items():
+        assert of_docs in program
+        program = program.replace(of_docs, of_test)
+    monkeypatch.chdir(tmp_path)
+    texts = [" ".join(TEXT[start : start + 3]) for start in range(len(TEXT))] * 2
+    pa.parquet.write_table(pa.table({"text": texts}), "text.parquet")
+    tokenizer = write_tokenizer(tmp_path, "byte_bpe")
+    bertprep.tokenize(inputs=["text.parquet"], tokenizer=tokenizer, test_fraction=0.2, output="tokens", workers=1)
+    for name, value in {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}.items():
+        monkeypatch.setenv(name, value)
+    Path("page.py").write_text(f"if __name__ == '__main__':\n{indent(program, '    ')}", encoding="utf-8")
+    done = subprocess.run([sys.executable, "page.py"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def free_port() -> int:
+    with socket.socket() as open_socket:
+        open_socket.bind(("127.0.0.1", 0))
+        return int(open_socket.getsockname()[1])
