@@ -345,7 +345,8 @@ class TokenDataset(TokenRows):
     def _key_of_shares(self) -> np.uint64:
         """A hash of the documents: sets with one seed draw unrelated fractions, although their rows have the same keys."""
         read = f"{self.documents.sha256} {self.min_document_tokens} {self.max_document_tokens}"
-        return np.uint64(int.from_bytes(hashlib.sha256(read.encode()).digest()[:8], "little"))
+        key: np.uint64 = np.uint64(int.from_bytes(hashlib.sha256(read.encode()).digest()[:8], "little"))
+        return key
 
     def _check_ids(self, index: int, window: Window, row: int) -> None:
         """Raise `BadTokenError` if a row of a window has an id that the tokenizer does not have."""
