@@ -75,11 +75,12 @@ class Boundaries(dict[str, Any]):
 
 def models_in(module: Any) -> list[Any]:
     """Return the outermost models of transformers in a module of PyTorch, such as a model in DDP, in PEFT or in one's own."""
-    transformers = sys.modules.get("transformers")  # without this import there are no models
-    if transformers is not None and isinstance(module, transformers.PreTrainedModel):
+    torch, transformers = (sys.modules.get(name) for name in ("torch", "transformers"))
+    if torch is None or transformers is None or not isinstance(module, torch.nn.Module):  # before an import there are none
+        return []
+    if isinstance(module, transformers.PreTrainedModel):
         return [module]
-    children = getattr(module, "children", None)
-    return [model for child in (children() if callable(children) else ()) for model in models_in(child)]
+    return [model for child in module.children() for model in models_in(child)]
 
 
 def check_sizes(model: Any, *, seq: int, width: int, has_segments: bool) -> None:

@@ -375,9 +375,9 @@ def test_the_trainer_drops_the_positions_of_a_model_that_has_no_such_argument(da
 
 def test_something_that_is_no_model_is_given(dataset: TokenDataset) -> None:
     import torch
-    from transformers import BertConfig
+    from transformers import BertConfig, BertForMaskedLM
 
-    for given in (BertConfig(), torch.nn.Linear(2, 2), "bert", None):
+    for given in (BertConfig(), BertForMaskedLM, torch.nn.Linear(2, 2), "bert", None):
         with pytest.raises(UsageError, match=rf"^collate_for: {type(given).__name__} has no model of transformers in it"):
             dataset.collate_for(given)
 
@@ -398,7 +398,8 @@ def test_the_blocks_of_the_page_of_frameworks_run_one_after_the_other(tmp_path: 
         assert of_docs in program
         program = program.replace(of_docs, of_test)
     monkeypatch.chdir(tmp_path)
-    texts = [" ".join(TEXT[start : start + 3]) for start in range(len(TEXT))] * 2
+    words = " ".join(TEXT).split()
+    texts = [" ".join(words[start : start + 40]) for start in range(60)]
     pa.parquet.write_table(pa.table({"text": texts}), "text.parquet")
     tokenizer = write_tokenizer(tmp_path, "byte_bpe")
     bertprep.tokenize(inputs=["text.parquet"], tokenizer=tokenizer, test_fraction=0.2, output="tokens", workers=1)
