@@ -33,7 +33,6 @@ from bertprep.work.manifest import TOKEN_SHARDS, Manifest
 
 SEQ, BATCH, SHARE = 1024, 16, 0.3
 MEDIAN, SIGMA, MOST = 400, 1.0, 100_000  # of the tokens of a document
-ATTENTION = "sdpa", "flash_attention_2", "flex_attention"
 PAD, UNK, CLS, SEP, MASK = SPECIAL = tuple(range(5))
 WIDTH = 30_000
 SHARD_TOKENS = 100_000_000
@@ -85,13 +84,8 @@ def of_bertprep(folder: Path) -> list[Way]:
     sizes: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
     ids = dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"), PAD)
     config = transformers.ModernBertConfig(vocab_size=WIDTH, max_position_embeddings=SEQ, **sizes, **ids)
-
-    def collator(attention: str) -> Any:
-        model = transformers.AutoModelForMaskedLM.from_config(config, attn_implementation="eager")
-        model.config._attn_implementation = attention  # computes FlashAttention's arguments without having it installed
-        return data.collate_for(model)
-
-    collators = {"`collate`": data.collate, **{f"`collate_for`, {name}": collator(name) for name in ATTENTION}}
+    model = transformers.AutoModelForMaskedLM.from_config(config)
+    collators = {"`collate`": data.collate, "`collate_for`": data.collate_for(model)}
     return [
         Way("`TokenDataset.stream`", lambda: data.stream(BATCH, epochs=1), "yes"),
         Way("`TokenDataset.batches`, arrays", lambda: data.batches(BATCH, stop=steps), "yes"),

@@ -140,7 +140,8 @@ RECIPES = {
     for each in (
         Recipe(
             name="bert", tokenizer=_BERT, packed=False, dupe=5,
-            phases=(Phase(128, 0.15, 0.9, pred=20), Phase(512, 0.15, 0.1, pred=80)),
+            # 90,000 steps of 128 tokens and 10,000 of 512, with the same batch
+            phases=(Phase(128, 0.15, 0.692, pred=20), Phase(512, 0.15, 0.308, pred=80)),
             source="google-research/bert README.md and create_pretraining_data.py; NVIDIA's bertPrep for 80 predictions of 512",
         ),
         Recipe(
@@ -172,9 +173,9 @@ RECIPES = {
         ),
         Recipe(
             name="deberta-v3", tokenizer="microsoft/deberta-v3-base", packed=False, by_length=True,
-            whole_word=True, mask_as=(1.0, 0.0, 0.0),
-            phases=(Phase(512, 0.15),),
-            source="microsoft/DeBERTa experiments/language_model/rtd.sh, DeBERTa/apps/tasks/rtd_task.py:145, mlm_task.py:46",
+            mask_as=(1.0, 0.0, 0.0), phases=(Phase(512, 0.15),),
+            source="microsoft/DeBERTa experiments/language_model/rtd.sh, DeBERTa/apps/tasks/rtd_task.py:145, where max_gram "
+            "is 1, so that mlm_task.py:69 takes single tokens",
         ),
         Recipe(
             name="mosaicbert", tokenizer=_BERT, packed=False, phases=(Phase(128, 0.3),),
@@ -211,9 +212,9 @@ RECIPES = {
             source="arXiv 2510.12285, abstract: 30 to 15%, 1,024 to 8,192 tokens, 1.2 T tokens",
         ),
         Recipe(
-            name="llm-jp-modernbert", tokenizer="llm-jp/llm-jp-modernbert-base",
-            phases=(Phase(1024, 0.3, None), Phase(8192, 0.3, None)),
-            source="arXiv 2504.15544",
+            name="llm-jp-modernbert", tokenizer="llm-jp/llm-jp-modernbert-base", packed=False,
+            phases=(Phase(1024, 0.3, 0.73), Phase(8192, 0.3, 0.27)),  # 500,000 steps of 3,328 rows, 200,000 of 384
+            source="llm-jp/llm-jp-modernbert script/train_main.sh, script/train_main_extension.sh, src/train/train.py:609",
         ),
         Recipe(
             name="ettin", tokenizer="jhu-clsp/ettin-encoder-150m", packed=False,
@@ -223,8 +224,8 @@ RECIPES = {
         ),
         Recipe(
             name="mmbert", tokenizer="jhu-clsp/mmBERT-base",
-            phases=(Phase(1024, 0.3, 0.741), Phase(8192, 0.15, 0.222), Phase(8192, 0.05, 0.037)),  # 2,000, 600 and 100 B tokens
-            source="JHU-CLSP/mmBERT README.md",
+            phases=(Phase(1024, 0.3, 0.767), Phase(8192, 0.15, 0.2), Phase(8192, 0.05, 0.033)),  # 2,300, 600 and 100 B tokens
+            source="JHU-CLSP/mmBERT README.md; huggingface/blog mmbert.md and the cards of its data sets for tokens of phases",
         ),
         Recipe(
             name="neobert", tokenizer=_BERT, packed=False, mask_as=(1.0, 0.0, 0.0),

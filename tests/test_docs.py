@@ -48,6 +48,7 @@ wikipedia = code = bertprep.TokenDataset("tokens")
 stream = wikipedia.stream(64)
 step = gradient_accumulation = 1
 """,
+    "frameworks.md": "# mypy: allow-subclassing-any",
     "fine-tuning.md": """
 from numpy import float32
 from numpy.typing import NDArray
@@ -58,7 +59,7 @@ def model(batch: Examples) -> tuple[NDArray[float32], NDArray[float32]]: raise N
 """What the examples of a page take from their reader's program."""
 PROGRAMS = {
     "bertprep", "python", "python3", "python3.10", "python3.11", "pip", "pytest", "pre-commit", "source", "ray", "hf", "srun",
-    "sbatch",
+    "sbatch", "torchrun",
     "od", "printf", "diff", "echo", "eval", "aws", "scontrol", "sed", "paste", "docker",
 }  # fmt: skip
 """What begins a command in the documents, other than a path that exists or a file of an environment."""

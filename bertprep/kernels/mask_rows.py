@@ -44,7 +44,8 @@ RowSettings = struct(
     longest_word=i64,  # in tokens; longer words are masked token by token
     mask_below=i64, random_below=i64,  # probabilities in units of 2**-32: a draw below them gives [MASK], a random token
     span_below=i64_p, longest_span=i64,  # probabilities in units of 2**-32 of spans of up to 1, 2, ... words
-    replaces_spans=i64,  # whether the kind of replacement is drawn once per span, as in SpanBERT, or for each token
+    rounds_up=i64,  # whether the number of tokens to mask is rounded up, or to the nearest number
+    is_spanbert=i64,  # whether spans begin at the words of random tokens, and their kind of replacement is drawn once per span
     keeps_spans=i64,  # whether a span that meets a masked word is skipped, as in ALBERT, or cut off there
     words=i32_p,  # scratch, (3, seq + 1)
     state=u64_p,  # scratch, one number
@@ -205,19 +206,23 @@ def _words_that_fit(s, word, span, space, labels):
 def _mask_words(s, words, share, ids, labels, sequence_ids):
     """Mask spans of words, starting at words in random order, until a share of the tokens, and at least one, is masked.
 
-    If no further word fits, single tokens of the remaining words are masked, so that every row has exactly the wanted number.
+    SpanBERT's spans start at the words of tokens in random order, so a long word is more likely to be masked. If no further
+    word fits, single tokens of the remaining words are masked, so that every row has exactly the wanted number.
     """
     starts, ends, order = s.words, shifted(s.words, s.seq + 1), shifted(s.words, 2 * (s.seq + 1))
-    candidates = i64(0)
+    candidates, anchors = i64(0), i64(0)
     for word in range(words):
-        order[word] = word
-        candidates += i64(ends[word] - starts[word])
-    wanted = min(candidates, max(_rounded(share * candidates), i64(1)))
+        size = i64(ends[word] - starts[word])
+        candidates += size
+        for _ in range(size if s.is_spanbert else i64(1)):
+            order[anchors] = word
+            anchors += 1
+    wanted = min(candidates, max(_rounded(s, share * candidates), i64(1)))
     masked = i64(0)
-    for i in range(words):
+    for i in range(anchors):
         if masked >= wanted:
             break
-        other = i + i64(((draw(s.state) >> _HALF) * u64(words - i)) >> _HALF)
+        other = i + i64(((draw(s.state) >> _HALF) * u64(anchors - i)) >> _HALF)
         word = i64(order[other])
         order[other] = order[i]
         span = 1
@@ -227,11 +232,11 @@ def _mask_words(s, words, share, ids, labels, sequence_ids):
         if span == 0:
             continue
         kind = u64(0)
-        if s.replaces_spans:
+        if s.is_spanbert:
             kind = (draw(s.state) >> _HALF) << _HALF
         for position in range(starts[word], ends[word + span - 1]):
             bits = draw(s.state)
-            if s.replaces_spans:
+            if s.is_spanbert:
                 bits = kind | (bits & _LOW_32)
             _mask_token(s, ids, labels, position, bits)
             masked += 1
@@ -240,11 +245,11 @@ def _mask_words(s, words, share, ids, labels, sequence_ids):
 
 
 @inlined
-def _rounded(number):
-    """Round a number that is not negative to the nearest integer, and halves to the even one."""
+def _rounded(s, number):
+    """Round a number that is not negative up, or to the nearest integer, and halves to the even one."""
     floor = i64(number)
     rest = number - floor
-    if rest > 0.5 or (rest == 0.5 and floor % 2 == 1):
+    if (s.rounds_up and rest > 0) or rest > 0.5 or (rest == 0.5 and floor % 2 == 1):
         floor += 1
     return floor
 

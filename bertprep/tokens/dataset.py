@@ -108,7 +108,7 @@ class TokenDataset(TokenRows):
         become [MASK], become a random token, and stay unchanged. `span` is the maximum number of whole words that are masked
         together with SpanBERT's distribution of lengths (SpanBERT uses 10). `ngram` is the same with ALBERT's distribution (3).
         If rows are not `packed`, `by_length` groups rows of similar length, since a batch is as wide as its longest row.
-        `first_position` is the position id of a sequence's first token; `collate_for` uses the model's own instead. The
+        `first_position` is the position id of a sequence's first token; a model that `collate_for` prepared uses its own. The
         objective "clm" makes labels for causal language models. `epochs` is the number of epochs that `len` counts, each with
         new masks, for programs that do not call `set_epoch`. `min_document_tokens` and `max_document_tokens` select documents.
         `held_out` leaves this fraction of the documents out, and another data set with `only_held_out` has just these: for an
@@ -224,8 +224,9 @@ class TokenDataset(TokenRows):
     # --- properties of the rows
 
     def __repr__(self) -> str:
-        documents = self.documents.documents
-        return f"TokenDataset({self.folder}: {documents:,} documents, rows of {self.seq} tokens, {self.masks})"
+        read, documents = self.selected[0], self.documents.documents
+        of_all = "" if read == documents else f" of {documents:,}"
+        return f"TokenDataset({self.folder}: {read:,}{of_all} documents, rows of {self.seq} tokens, {self.masks})"
 
     def __len__(self) -> int:
         return self.epochs * self.rows_in_epoch
@@ -233,6 +234,19 @@ class TokenDataset(TokenRows):
     @property
     def rows_in_epoch(self) -> int:
         return self._order.rows_in_epoch
+
+    @property
+    def _tokenizer_width(self) -> int:
+        return self.documents.tokenizer.width
+
+    @cached_property
+    def selected(self) -> tuple[int, int]:
+        """The numbers of documents that are read and of their tokens, without special ones."""
+        if self._choice is None:
+            return self.documents.documents, self.documents.tokens
+        shards = self.documents.shards
+        taken = [np.diff(shard.starts)[self._choice.take(shard, 0, shard.sizes[0])] for shard in shards]
+        return sum(map(len, taken)), sum(int(sizes.sum()) for sizes in taken)
 
     @property
     def _choice(self) -> DocumentChoice | None:
@@ -357,7 +371,7 @@ class TokenDataset(TokenRows):
         position_ids = np.empty_like(input_ids)
         sequence_ids = np.empty_like(input_ids)
         keys = self._keys(ids)
-        shares = self.masking.shares(positions, keys)
+        shares = self.masking.shares(positions, keys ^ self._key_of_shares)
         filled = self._fill_rows(
             table, indices.astype(np.int64), ids.rows, keys, shares, count, input_ids, labels, position_ids, sequence_ids
         )
@@ -380,6 +394,13 @@ class TokenDataset(TokenRows):
             digest = hashlib.sha256(f"{self.seed} {epoch}".encode()).digest()
             keys[epochs == epoch] ^= np.uint64(int.from_bytes(digest[:8], "little"))
         return keys
+
+    @cached_property
+    def _key_of_shares(self) -> np.uint64:
+        """A hash of the documents: sets with one seed draw unrelated fractions, although their rows have the same keys."""
+        read = f"{self.documents.sha256} {self.min_document_tokens} {self.max_document_tokens}"
+        key: np.uint64 = np.uint64(int.from_bytes(hashlib.sha256(read.encode()).digest()[:8], "little"))
+        return key
 
     def _check_ids(self, index: int, window: Window, row: int) -> None:
         """Raise `BadTokenError` if a row of a window has an id that the tokenizer does not have."""

@@ -38,7 +38,7 @@ from bertprep.records.record_dataset import ColumnDataset
 from bertprep.records.records import BadRecordError, Selection, check_room, select_records
 from bertprep.records.rows import RowMaker
 from bertprep.tokens.epoch import Epoch
-from bertprep.tokens.order import RowIds, WindowOrder, check_epoch, checked_positions
+from bertprep.tokens.order import RowIds, WindowOrder, check_epoch, check_seed, checked_positions
 from bertprep.tokens.shard import TokenShard
 from bertprep.tokens.shard_instances import ShardInstances
 from bertprep.tokens.token_rows import batch_positions
@@ -91,7 +91,7 @@ class LiveExamples(ColumnDataset):
         self._tokens_sha256 = [_sha256_of(shards) for shards in of_sets]
         if shuffle_shards < 1:
             raise UsageError(f"shuffle_shards {shuffle_shards}: must be at least 1")
-        self.seed, self.shuffle_shards, self.repeat_epochs = seed, shuffle_shards, repeat_epochs
+        self.seed, self.shuffle_shards, self.repeat_epochs = check_seed(seed), shuffle_shards, repeat_epochs
         self.shape = Shape(kind_made_with(self.settings), self.settings.seq, self.settings.pred)
         self.kind, self.seq, self.pred = self.shape
         self.shards = len(self.token_shards)

@@ -7,6 +7,7 @@ ALBERT's n-grams.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -89,9 +90,15 @@ class Masking:
             case share:
                 return share
 
+    @property
+    def rounds_up(self) -> bool:
+        """Whether the number of masked tokens is rounded up, so that shares drawn from (0, 1) give each number alike."""
+        return isinstance(self.masked_lm_prob, tuple)
+
     def most_predictions(self, tokens: int) -> int:
         """Return the largest number of masked tokens in a row with `tokens` tokens that can be masked."""
-        return min(tokens, max(1, int(np.rint(self.highest_share * tokens))))
+        masked = self.highest_share * tokens
+        return min(tokens, max(1, math.ceil(masked) if self.rounds_up else int(np.rint(masked))))
 
     def shares(self, positions: NDArray[np.int64], keys: NDArray[np.uint64]) -> NDArray[np.float64]:
         """Return the fraction of masked tokens of each row, given its position in the run and the key of its masks: (n,)."""
@@ -114,7 +121,8 @@ class Masking:
             "random_below": round((masked + random) * 2**32),
             "longest_span": len(up_to),
             "span_below": np.rint(up_to * 2**32).astype(np.int64),
-            "replaces_spans": int(self.span is not None),
+            "rounds_up": int(self.rounds_up),
+            "is_spanbert": int(self.span is not None),
             "keeps_spans": int(self.ngram is not None),
         }
 

@@ -23,10 +23,13 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from bertprep.errors import UsageError
 
 _MULTIPLIERS = np.array([0xBF58476D1CE4E5B9, 0x94D049BB133111EB], np.uint64)  # splitmix64's constants, David Stafford's mix 13
 _HALF = np.uint64(32)
@@ -169,14 +172,20 @@ class LengthOrder(WindowOrder):
             indices[is_own] = self._rows_of(epoch, group)[offsets[is_own]]
         return indices
 
+    @classmethod
+    def rows_in_run(cls, size: int) -> int:
+        """Return the number of rows in a run of a group of `size` rows."""
+        run = cls.RUN
+        while run > max(1, size // cls.MIN_RUNS):
+            run //= 2
+        return run
+
     def _sort_rows(self, epoch: int, group: int) -> NDArray[np.int64]:
         """Return the indices of a group's rows in the order of an epoch."""
         lengths = np.concatenate([self._lengths(window) for window in self._windows_of(epoch, group).tolist()])
         size = len(lengths)
         shuffled = permute(np.arange(size), size, seed=self.seed, epoch=epoch, group=group)
-        run = self.RUN
-        while run > max(1, size // self.MIN_RUNS):
-            run //= 2
+        run = self.rows_in_run(size)
         runs, left = divmod(size, run)
         by_length = [_sort_by(lengths, shuffled[:left]), *np.split(_sort_by(lengths, shuffled[left:]), runs)]
         order = permute(np.arange(runs), runs, seed=self.seed, epoch=epoch, group=-1 - group) + 1
@@ -225,6 +234,15 @@ def check_epoch(epoch: int, data: object) -> int:
     if not isinstance(epoch, int | np.integer) or not 0 <= epoch < MAX_EPOCHS:
         raise ValueError(f"{data}: epoch {epoch!r}; expected a whole number from 0 to {MAX_EPOCHS - 1:,}")
     return int(epoch)
+
+
+def check_seed(seed: int) -> int:
+    """Return a seed as an int; raise `UsageError` unless it is a whole number from 0 on."""
+    if not isinstance(seed, Integral):
+        raise UsageError(f"seed {seed!r:.80}: expected a whole number")
+    if seed < 0:
+        raise UsageError(f"seed {seed}: must be at least 0")
+    return int(seed)
 
 
 def permute(positions: NDArray[np.int64], size: int, *, seed: int, epoch: int, group: int | None = None) -> NDArray[np.int64]:

@@ -3,14 +3,14 @@
 A model that gets only `input_ids` and `position_ids` silently attends or convolves across sequences. Encoders need an attention
 mask, causal models find sequences by their positions and keep their own sliding windows, and FlashAttention needs boundaries.
 The mask of 8 rows of 8,192 tokens takes 537 MB, so it is made from the sequence ids on the model's device, just before the
-model is called (`make_masks_in`). For each model type named here, `tests/readers/test_torch_encoders.py` compares the logits of
-packed rows with those of each sequence alone.
+model is called: `prepare` gives the model a hook for that, and `Boundaries` fail in any other model. For each model type named
+here, `tests/readers/test_torch_encoders.py` compares the logits of packed rows with those of each sequence alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import sys
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -35,90 +35,198 @@ CAUSAL_MODELS = (
 )  # fmt: skip
 FLEX = "flex_attention"
 SEQUENCE_IDS = "sequence_ids"
-"""The argument that passes a model the sequence of each token, once `make_masks_in` has prepared the model."""
+_POSITION_TABLES = "position_embeddings", "embed_positions", "wpe"
+"""The names of modules with an embedding for each position; other models compute them from any number."""
 _MPNET_FIRST = 2  # regardless of the id of the padding token
 
 
-@dataclass(frozen=True)
-class PackedModel:
-    """The needs of a model for packed rows: its attention implementation, the position id of a first token, and its masks."""
-
-    attention: str
-    first_position: int
-    sliding_window: int | None  # only for ModernBERT, whose masks depend on it
-    is_causal: bool
-    finds_sequences: bool  # by their positions, without a mask
-
-    @property
-    def masks(self) -> Masks | None:
-        """The maker of the model's attention masks, or None if the model needs no masks."""
-        if self.finds_sequences or "flash" in self.attention:
-            return None
-        return Masks(self.attention, self.sliding_window, self.is_causal)
-
-    def arguments(self, batch: Mapping[str, Any], *, first_position: int, masks: Masks | None) -> dict[str, Any]:
-        """Return the model's arguments for a batch of tensors whose positions begin at `first_position`.
-
-        `masks` makes the attention masks; without it the model's own hook makes them (`make_masks_in`).
-        """
-        inputs = {name: batch[name] for name in ("input_ids", "labels", "position_ids")}
-        inputs["position_ids"] = inputs["position_ids"] + (self.first_position - first_position)
-        if self.finds_sequences:
-            inputs["use_cache"] = False  # with a cache, such a model does not look for sequences
-        if "flash" in self.attention:
-            boundaries, longest = batch["cu_seqlens"], batch["max_seqlen"]
-            return {
-                **inputs, "cu_seq_lens_q": boundaries, "cu_seq_lens_k": boundaries,
-                "max_length_q": longest, "max_length_k": longest,
-            }  # fmt: skip
-        if self.finds_sequences:
-            return inputs
-        sequence_ids = (batch["position_ids"] == first_position).cumsum(1)
-        if masks is None:
-            return {**inputs, SEQUENCE_IDS: sequence_ids}
-        return {**inputs, "attention_mask": masks.make(sequence_ids, float_type=None)}
+class LostBoundariesError(UsageError, AttributeError):
+    """A model read the boundaries of packed rows as if they were a mask, since nothing in it turns them into one."""
 
 
-@dataclass(frozen=True)
-class Masks:
-    """Makes the `attention_mask` of an encoder, which keeps sequences apart, and limits attention to a sliding window if any.
+class Boundaries(dict[str, Any]):
+    """The `attention_mask` of packed rows: {"sequence_ids": (rows, seq)}, from which a prepared model makes its masks.
 
-    It also serves as a forward pre-hook of a model: it replaces the argument `sequence_ids` with the mask, on the same device.
+    It is no tensor, so that a model that `collate_for` did not prepare fails at once, whatever made that model. A model would
+    ignore an argument of another name. Loops and libraries move it to a device as they move any dict of tensors.
     """
 
-    attention: str
-    sliding_window: int | None
-    is_causal: bool
+    def to(self, *device: Any, **options: Any) -> Boundaries:
+        """Return the boundaries on another device, like `Tensor.to`."""
+        return Boundaries({name: ids.to(*device, **options) for name, ids in self.items()})
 
-    def __call__(
-        self, model: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        if SEQUENCE_IDS not in keywords:
-            return arguments, keywords
-        others = {name: value for name, value in keywords.items() if name != SEQUENCE_IDS}
-        return arguments, {**others, "attention_mask": self.make(keywords[SEQUENCE_IDS], float_type=model.dtype)}
+    def get(self, name: str, default: Any = None) -> Any:  # noqa: ARG002 - some models look masks up in a dict of their own
+        """Return an entry; raise `LostBoundariesError` if there is none."""
+        return self[name]
 
-    def make(self, sequence_ids: torch.Tensor, *, float_type: Any) -> Any:
-        """Return the mask for `sequence_ids`, (rows, seq), or with a sliding window a dict of two masks.
+    def __missing__(self, name: str) -> Any:
+        raise self._lost(f"[{name!r}]")
 
-        Masks are bool, (rows, 1, seq, seq); for eager attention they are scores of `float_type` (default float32), and for flex
-        attention block masks.
-        """
-        if self.attention == FLEX:
-            return _block_masks(sequence_ids, self.is_causal, self.sliding_window)
-        masks = attention_masks(sequence_ids, is_causal=self.is_causal, sliding_window=self.sliding_window)
-        if self.attention != "eager":
-            return masks
-        if self.sliding_window is None:
-            return _to_scores(masks, float_type)
-        return {name: _to_scores(mask, float_type) for name, mask in masks.items()}
+    def __getattr__(self, name: str) -> Any:
+        raise self._lost(f".{name}")
+
+    def _lost(self, read: str) -> LostBoundariesError:
+        return LostBoundariesError(
+            f"attention_mask{read}: has the boundaries of packed rows, which this model cannot apply; call collate_for(model) "
+            "for the model that is trained, after it is made (with a Trainer's model_init, in that function), or make the data "
+            "set with packed=False"
+        )
 
 
-def make_masks_in(model: Any, masks: Masks) -> None:
-    """Register a hook by which a PyTorch model makes its masks in calls with `sequence_ids`; other calls do not change."""
-    hooks = model._forward_pre_hooks.values()
-    if masks not in [hook for hook in hooks if isinstance(hook, Masks)]:
-        model.register_forward_pre_hook(masks, with_kwargs=True)
+def models_in(module: Any) -> list[Any]:
+    """Return the outermost models of transformers in a module of PyTorch, such as a model in DDP, in PEFT or in one's own."""
+    torch, transformers = (sys.modules.get(name) for name in ("torch", "transformers"))
+    if torch is None or transformers is None or not isinstance(module, torch.nn.Module):  # before an import there are none
+        return []
+    if isinstance(module, transformers.PreTrainedModel):
+        return [module]
+    return [model for child in module.children() for model in models_in(child)]
+
+
+def check_sizes(model: Any, *, seq: int, width: int, has_segments: bool) -> None:
+    """Raise `UsageError` if the rows have more positions, token ids or segments than the model has embeddings.
+
+    Without this check the fault shows at the first long row, and on a GPU as an error of the device.
+    """
+    config, kind = model.config, f"a model of type {model.config.model_type}"
+    try:
+        tokens = model.get_input_embeddings().num_embeddings
+    except (AttributeError, NotImplementedError):  # such as a model that embeds bytes or characters
+        tokens = width
+    if tokens < width:
+        raise UsageError(
+            f"vocab_size {tokens}: the rows have token ids up to {width - 1}; make the model with vocab_size={width} or more, "
+            "or tokenize with the model's own tokenizer"
+        )
+    for longest, first in _position_tables(model):
+        if longest < seq:
+            begins = f" whose positions begin at {first}" if first else ""
+            raise UsageError(
+                f"max_position_embeddings {config.max_position_embeddings}: {kind}{begins} takes rows of up to {longest} "
+                f"tokens, and these have {seq}; make the data set with seq={longest} or less"
+            )
+    if has_segments and getattr(config, "type_vocab_size", 2) < 2:
+        raise UsageError(
+            f"type_vocab_size {config.type_vocab_size}: pairs have the token types 0 and 1; make {kind} with type_vocab_size=2"
+        )
+
+
+def _position_tables(model: Any) -> Iterator[tuple[int, int]]:
+    """Yield the number of tokens of which each table of absolute positions in a model has embeddings, and their first position.
+
+    Models whose positions begin after the padding token have its id as the table's `padding_idx`.
+    """
+    if (positions := getattr(model.config, "max_position_embeddings", None)) is None:
+        return
+    for name, table in model.named_modules():
+        if name.rpartition(".")[2] in _POSITION_TABLES:
+            first = 0 if (padding := getattr(table, "padding_idx", None)) is None else padding + 1
+            yield min(positions, getattr(table, "num_embeddings", positions)) - first, first
+
+
+def prepare(model: Any, *, objective: str) -> None:
+    """Register the hook by which a model of transformers applies `Boundaries`, unless it has it.
+
+    The hook is on the model's body (`base_model`), so that it acts in calls of `forward`, of the body alone, and of a model
+    that a library wraps later. Raises `UsageError` for a model that was not tested to keep sequences apart, or for an
+    `objective` that is not its own.
+    """
+    config = model.config
+    check_attention(config)
+    kind = config.model_type
+    if kind not in (*ENCODERS, *CAUSAL_MODELS):
+        raise UsageError(
+            f"model type {kind}: was not tested with packed rows, whose sequences it may mix; use packed=False, "
+            f"or a model of type {', '.join(sorted((*ENCODERS, *CAUSAL_MODELS)))}"
+        )
+    if objective != (expected := "clm" if _is_causal(config) else "mlm"):
+        raise UsageError(f"objective {objective!r}: a model of type {kind} is trained with {expected!r}; use that objective")
+    _first_position(config)
+    body = model.base_model
+    if apply_boundaries not in body._forward_pre_hooks.values():
+        body.register_forward_pre_hook(apply_boundaries, with_kwargs=True)
+
+
+def check_attention(config: Any) -> str:
+    """Return the name of a model's attention implementation; raise `UsageError` for one that was not tested."""
+    attention = str(config._attn_implementation)
+    if attention not in ("sdpa", "eager", FLEX) and "flash" not in attention:
+        raise UsageError(
+            f"attention {attention}: cannot keep packed sequences apart; make the model with attn_implementation='sdpa', or "
+            "use packed=False"
+        )
+    return attention
+
+
+def apply_boundaries(
+    body: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """Replace `Boundaries` among a model's arguments by what the model needs now; other calls do not change.
+
+    This is a forward pre-hook. It reads the attention implementation at each call, since it can change. Positions restart with
+    each sequence, where the model's own positions begin.
+    """
+    found = keywords.get("attention_mask")
+    if not isinstance(found, Mapping) or SEQUENCE_IDS not in found:  # a plain dict too, which FSDP makes of it
+        return None
+    config, ids = body.config, found[SEQUENCE_IDS]
+    attention = check_attention(config)
+    made = {"attention_mask": None, "position_ids": _positions(ids) + _first_position(config)}
+    if "flash" in attention:
+        made |= _cumulated(ids)
+    if config.model_type in CAUSAL_MODELS:
+        made["use_cache"] = False  # with a cache, such a model does not look for sequences by their positions
+    elif "flash" not in attention:
+        made["attention_mask"] = _make_mask(config, attention, ids, body.dtype)
+    return arguments, {**keywords, **made}
+
+
+def _is_causal(config: Any) -> bool:
+    return config.model_type in CAUSAL_MODELS or bool(getattr(config, "is_decoder", False))
+
+
+def _positions(sequence_ids: torch.Tensor) -> torch.Tensor:
+    """Return each token's distance from the first token of its sequence: (rows, seq)."""
+    import torch
+
+    indices = torch.arange(sequence_ids.shape[1], device=sequence_ids.device).expand_as(sequence_ids)
+    return indices - torch.where(_is_first(sequence_ids), indices, 0).cummax(1).values
+
+
+def _is_first(sequence_ids: torch.Tensor) -> torch.Tensor:
+    """Return which tokens are the first of their sequence: bool, (rows, seq)."""
+    import torch
+
+    return torch.cat([torch.ones_like(sequence_ids[:, :1]), sequence_ids.diff(dim=1)], 1) != 0
+
+
+def _cumulated(sequence_ids: torch.Tensor) -> dict[str, Any]:
+    """Return the arguments by which FlashAttention finds the sequences of all rows joined."""
+    import torch
+
+    firsts = _is_first(sequence_ids).flatten().nonzero()[:, 0]
+    boundaries = torch.nn.functional.pad(firsts, (0, 1), value=sequence_ids.numel()).int()
+    longest = int(boundaries.diff().max())
+    return {
+        "cu_seq_lens_q": boundaries, "cu_seq_lens_k": boundaries, "max_length_q": longest, "max_length_k": longest,
+    }  # fmt: skip
+
+
+def _make_mask(config: Any, attention: str, sequence_ids: torch.Tensor, float_type: Any) -> Any:
+    """Return the attention mask of an encoder, or of a ModernBERT a dict of two.
+
+    Masks are bool, (rows, 1, seq, seq); for eager attention they are scores of `float_type`, and for flex attention block
+    masks.
+    """
+    is_causal, window = _is_causal(config), config.sliding_window if config.model_type == "modernbert" else None
+    if attention == FLEX:
+        return _block_masks(sequence_ids, is_causal, window)
+    masks = attention_masks(sequence_ids, is_causal=is_causal, sliding_window=window)
+    if attention != "eager":
+        return masks
+    if window is None:
+        return _to_scores(masks, float_type)
+    return {name: _to_scores(mask, float_type) for name, mask in masks.items()}
 
 
 def attention_masks(sequence_ids: Any, *, is_causal: bool, sliding_window: int | None) -> Any:
@@ -151,7 +259,6 @@ def _to_scores(mask: torch.Tensor, float_type: Any) -> torch.Tensor:
     """Return a bool mask as the numbers that eager attention adds to its scores: 0, or the smallest number."""
     import torch
 
-    float_type = float_type or torch.float32
     scores = torch.zeros(mask.shape, dtype=float_type, device=mask.device)
     return scores.masked_fill(~mask, torch.finfo(float_type).min)
 
@@ -175,45 +282,14 @@ def _block_masks(sequence_ids: torch.Tensor, is_causal: bool, sliding_window: in
     return {"full_attention": make(attends), "sliding_attention": make(attends_near)}
 
 
-def packed_model(config: Any, *, seq: int, objective: str) -> PackedModel:
-    """Return the needs of a transformers model for packed rows of `seq` tokens, by its config.
-
-    Raises `UsageError` for a model that was not tested to keep sequences apart, or that does not fit the `objective` or `seq`.
-    """
-    attention = str(config._attn_implementation)  # None until a model is made with the config
-    if attention not in ("sdpa", "eager", FLEX) and "flash" not in attention:
-        raise UsageError(
-            f"attention {attention}: cannot keep packed sequences apart; give model.config of a model with "
-            "attn_implementation='sdpa', or use packed=False"
-        )
-    model = config.model_type
-    if model not in (*ENCODERS, *CAUSAL_MODELS):
-        raise UsageError(
-            f"model type {model}: was not tested with packed rows, whose sequences it may mix; use packed=False, "
-            f"or a model of type {', '.join(sorted((*ENCODERS, *CAUSAL_MODELS)))}"
-        )
-    expected = "clm" if model in CAUSAL_MODELS or getattr(config, "is_decoder", False) else "mlm"
-    if objective != expected:
-        raise UsageError(f"objective {objective!r}: a model of type {model} is trained with {expected!r}; use that objective")
-    window = config.sliding_window if model == "modernbert" else None
-    return PackedModel(attention, _first_position(config, seq), window, expected == "clm", model in CAUSAL_MODELS)
-
-
-def _first_position(config: Any, seq: int) -> int:
+def _first_position(config: Any) -> int:
     """Return the position id that the model itself gives to the first token of a sequence."""
     if config.model_type == "mpnet":
-        first = _MPNET_FIRST
-    elif config.model_type in _FROM_PADDING:
-        if config.pad_token_id is None:
-            raise UsageError(
-                f"model type {config.model_type}: its positions begin after pad_token_id, which its config lacks; set one"
-            )
-        first = int(config.pad_token_id) + 1
-    else:
+        return _MPNET_FIRST
+    if config.model_type not in _FROM_PADDING:
         return 0
-    if (longest := seq + first) > config.max_position_embeddings:
+    if config.pad_token_id is None:
         raise UsageError(
-            f"max_position_embeddings {config.max_position_embeddings}: rows of {seq} tokens need {longest} in a model "
-            f"of type {config.model_type}, whose positions begin at {first}; use shorter rows"
+            f"model type {config.model_type}: its positions begin after pad_token_id, which its config lacks; set one"
         )
-    return first
+    return int(config.pad_token_id) + 1

@@ -38,6 +38,12 @@ SHORT: dict[str, float] = {ORDER: 0.1, SEGMENTS: 0.05}
 _ALONE = 0.1  # the fraction of ELECTRA's pairs whose first segment takes all sentences
 _SPECIALS = 3  # [CLS] A [SEP] B [SEP]
 _MIN_SEQ = 8
+_MASKED = 0.15
+_ONLY = {
+    "packed": False, "objective": "mlm", "first_position": 0, "min_document_tokens": None, "max_document_tokens": None,
+    "held_out": 0.0,
+}  # fmt: skip
+"""Settings of `TokenDataset` with the only value that pairs have, which recipes may name."""
 _ONE = 1 << 32
 
 
@@ -118,7 +124,7 @@ class PairDataset(TokenDataset):
         pairs: Literal["order", "segments"] = ORDER,
         seq: int = 512,
         short_seq_prob: float | None = None,
-        masked_lm_prob: MaskedShare = 0.15,
+        masked_lm_prob: MaskedShare | None = None,
         seed: int = 12345,
         **settings: Any,
     ) -> None:
@@ -127,18 +133,23 @@ class PairDataset(TokenDataset):
         `pairs="order"` makes ALBERT's pairs, in or out of order; `pairs="segments"` makes ELECTRA's, whose second segment may
         be missing. `short_seq_prob` is the fraction of shorter pairs: by default 0.1 as in ALBERT, or 0.05 as in ELECTRA. The
         other `settings` are those of `TokenDataset`: `mask_as`, `whole_word`, `span`, `ngram`, `by_length`, `epochs`, `vocab`
-        and `verify`. Raises `UsageError` for token shards of whole documents, which do not mark sentences.
+        and `verify`. The fraction of masked tokens is 0.15 by default. Raises `UsageError` for token shards of whole documents,
+        which do not mark sentences, and for settings that pairs do not have, such as `packed=True`.
         """
         if pairs not in SHORT:
             raise UsageError(f"pairs {pairs!r}: expected 'order' as in ALBERT, or 'segments' as in ELECTRA")
-        for name in ("packed", "objective", "first_position", "min_document_tokens", "max_document_tokens", "held_out"):
-            if name in settings:
+        for name, only in _ONLY.items():
+            if settings.pop(name, only) != only:
                 raise UsageError(f"{name}: is a setting of TokenDataset that PairDataset does not have; leave it out")
+        if masked_lm_prob is None and settings.get("mlm_probability") is None:
+            masked_lm_prob = _MASKED
+        if masked_lm_prob is not None:
+            settings["masked_lm_prob"] = masked_lm_prob
         share = SHORT[pairs] if short_seq_prob is None else short_seq_prob
         if not isinstance(share, Real) or not 0 <= float(share) <= 1:
             raise UsageError(f"short_seq_prob {share!r}: expected a fraction from 0 to 1")
         self.pairs, self.short_seq_prob = pairs, float(share)
-        super().__init__(data, split, seq=seq, packed=False, masked_lm_prob=masked_lm_prob, seed=seed, **settings)
+        super().__init__(data, split, seq=seq, packed=False, seed=seed, **settings)
         self._fixed = self._fixed | {"pairs", "short_seq_prob"}
 
     def _check_tokenizer(self) -> None:

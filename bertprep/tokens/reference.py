@@ -7,6 +7,7 @@ is made.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -44,7 +45,8 @@ class MaskLaw:
     mask_below: int
     random_below: int
     up_to: Sequence[int] = (ONE,)
-    replaces_spans: bool = False  # SpanBERT: one draw decides for all tokens of a span whether they become [MASK] or random
+    rounds_up: bool = False
+    is_spanbert: bool = False  # spans begin at random tokens; one draw decides whether all of a span become [MASK] or random
     keeps_spans: bool = False  # ALBERT: a span that meets a masked word is skipped, and not shortened
     mask: int
     special: frozenset[int]
@@ -59,7 +61,8 @@ def mask_row(ids: list[int], sequences: Sequence[int], words: Sequence[Sequence[
     """
     draws, labels = Draws(key), [NOT_PREDICTED] * len(ids)
     tokens = sum(map(len, words))
-    wanted = min(tokens, max(1, round(law.share * tokens)))  # like the kernel, Python rounds halves to even
+    rounded = math.ceil(law.share * tokens) if law.rounds_up else round(law.share * tokens)  # halves to even, like the kernel
+    wanted = min(tokens, max(1, rounded))
 
     def mask(position: int, kind: int, bits: int) -> None:
         labels[position] = ids[position]
@@ -70,11 +73,11 @@ def mask_row(ids: list[int], sequences: Sequence[int], words: Sequence[Sequence[
                 bits = draws.bits()
             ids[position] = token
 
-    order, masked = list(range(len(words))), 0
-    for i in range(len(words)):
+    order, masked = [word for word, size in enumerate(map(len, words)) for _ in range(size if law.is_spanbert else 1)], 0
+    for i in range(len(order)):
         if masked >= wanted:
             break
-        other = i + draws.below(len(words) - i)
+        other = i + draws.below(len(order) - i)
         order[i], order[other] = order[other], order[i]
         reach = _reach(words, order[i], sequences)
         span = words[order[i] : order[i] + _draw_length(draws, law)][: len(reach)]
@@ -86,7 +89,7 @@ def mask_row(ids: list[int], sequences: Sequence[int], words: Sequence[Sequence[
                 chosen = [] if law.keeps_spans else chosen
                 break
             chosen += word
-        kind = draws.high() if chosen and law.replaces_spans else None
+        kind = draws.high() if chosen and law.is_spanbert else None
         for position in chosen:
             bits = draws.bits()
             mask(position, bits >> 32 if kind is None else kind, bits)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, overload
 
 import numpy as np
@@ -24,7 +23,7 @@ from bertprep.records.record_dataset import ColumnDataset, RecordBatch, Row, sta
 from bertprep.records.records import Selection, select_records
 from bertprep.tokens.epoch import Epoch
 from bertprep.tokens.order import check_epoch, checked_positions
-from bertprep.tokens.packed_models import Masks, PackedModel, attention_masks, make_masks_in, packed_model
+from bertprep.tokens.packed_models import SEQUENCE_IDS, Boundaries, attention_masks, check_sizes, models_in, prepare
 from bertprep.tokens.row_state import check_rows, check_state, state_of_rows
 from bertprep.tokens.sampler import Position, TokenSampler
 from bertprep.work.format import FORMAT
@@ -111,6 +110,11 @@ class TokenRows(ColumnDataset):
 
     @property
     def rows_in_epoch(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def _tokenizer_width(self) -> int:
+        """The largest id that a token can have, plus one."""
         raise NotImplementedError
 
     def _read(self, positions: NDArray[np.int64]) -> Columns:
@@ -308,33 +312,52 @@ class TokenRows(ColumnDataset):
 
     def collate(self, batch: RecordBatch | Sequence[Row]) -> Batch:
         """Return a batch of tensors from rows: `DataLoader(dataset, batch_size=64, collate_fn=dataset.collate)`."""
-        return self.to_tensors(self._with_boundaries(stack_rows(batch)))
+        columns = stack_rows(batch)
+        if self.packed and "position_ids" not in columns:
+            raise UsageError(
+                f"{self}: its rows come without position_ids, which tell sequences apart; give TrainingArguments("
+                "remove_unused_columns=False), since the Trainer drops columns that are no arguments of the model"
+            )
+        if self.packed and SEQUENCE_IDS not in columns:  # dropped in the same way
+            columns[SEQUENCE_IDS] = np.cumsum(columns["position_ids"] == self.first_position, axis=1)
+        return self.to_tensors(self._with_boundaries(columns))
 
     def collate_for(self, model: Any) -> Callable[..., Batch]:
-        """Return a collator that makes the arguments of a transformers model, and keeps packed sequences apart.
+        """Return a collator that makes the arguments of a transformers model, and prepare the model for packed rows.
 
-        The model gets a forward pre-hook that makes the attention masks of packed rows on the model's device; it acts only on
-        batches from this collator. Given a config instead of a model, the collator makes the masks. Positions begin where the
-        model's own do, whatever `first_position` is. Raises `UsageError` for a model type or an attention implementation with
-        which packed rows were not tested.
+        A forward pre-hook of the model then makes its attention masks and positions on its own device, as its attention
+        implementation needs them at each call; it acts only on batches of packed rows. A model without the hook fails. `model`
+        may be inside another module, such as DDP or one of your own. Raises `UsageError` for a model with fewer positions or
+        token ids than the rows have, and for a model type or an attention implementation with which packed rows were not
+        tested.
         """
+        models = models_in(model)
+        for each in models:
+            check_sizes(each, seq=self.seq, width=self._tokenizer_width, has_segments="token_type_ids" in self.column_names)
+            if self.packed:
+                prepare(each, objective=self.objective)
         if not self.packed:
             return self.collate
-        needs = packed_model(getattr(model, "config", model), seq=self.seq, objective=self.objective)
-        if needs.masks is not None and hasattr(model, "register_forward_pre_hook"):
-            make_masks_in(model, needs.masks)
-            return partial(self._collate_for, needs, None)
-        return partial(self._collate_for, needs, needs.masks)
+        if not models:
+            raise UsageError(
+                f"collate_for: {type(model).__name__} has no model of transformers in it, which could apply the boundaries of "
+                "packed rows; give the model itself, call attention_masks(batch) in your own code, or use packed=False"
+            )
+        return self._collate_for_models
 
-    def _collate_for(self, model: PackedModel, masks: Masks | None, rows: RecordBatch | Sequence[Row]) -> Batch:
-        return model.arguments(self.collate(rows), first_position=self.first_position, masks=masks)
+    def _collate_for_models(self, rows: RecordBatch | Sequence[Row]) -> Batch:
+        batch = self.collate(rows)
+        return {name: batch[name] for name in ("input_ids", "attention_mask", "labels")}
 
     @staticmethod
     def to_tensors(batch: Batch) -> Batch:
-        """Return a batch with tensors in place of its arrays; they share the memory."""
+        """Return a batch with tensors in place of its arrays, which share the memory; packed rows get their `Boundaries`."""
         import torch
 
-        return {name: torch.from_numpy(each) if isinstance(each, np.ndarray) else each for name, each in batch.items()}
+        tensors = {name: torch.from_numpy(each) if isinstance(each, np.ndarray) else each for name, each in batch.items()}
+        if SEQUENCE_IDS in tensors:
+            tensors["attention_mask"] = Boundaries({SEQUENCE_IDS: tensors[SEQUENCE_IDS]})
+        return tensors
 
     def attention_masks(self, batch: Mapping[str, Any], sliding_window: int | None = None) -> Any:
         """Return a mask by which the tokens of packed rows attend only to their own sequence: bool, (rows, 1, seq, seq).

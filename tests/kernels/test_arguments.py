@@ -74,8 +74,8 @@ def test_the_arrays_of_structs_are_as_large_as_the_numbers_next_to_them_say(name
         "seq": SEQ, "pad": 2, "mask": 3, "first_position": 0, "is_causal": 0, "is_pair": 0, "width": 5,
         "before": np.zeros(1, np.int64), "before_size": 1, "after": np.zeros(2, np.int64), "after_size": 2,
         "is_special": np.zeros(5, np.uint8), "whole_words": 0, "begins_word": np.zeros(5, np.uint8), "longest_word": 4,
-        "replaces_spans": 0, "keeps_spans": 0, "mask_below": 0, "random_below": 0, "span_below": np.zeros(1, np.int64),
-        "longest_span": 1, "words": np.zeros(3 * (SEQ + 1), np.int32), "state": np.zeros(1, np.uint64),
+        "rounds_up": 0, "is_spanbert": 0, "keeps_spans": 0, "mask_below": 0, "random_below": 0, "longest_span": 1,
+        "span_below": np.zeros(1, np.int64), "words": np.zeros(3 * (SEQ + 1), np.int32), "state": np.zeros(1, np.uint64),
     }  # fmt: skip
     none, kernel = np.zeros(0, np.int64), kernels.load().fill_rows
     others = none, none, none, np.zeros(0, np.uint64), np.zeros(0), 0, none, none, none, none

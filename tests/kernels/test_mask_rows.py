@@ -32,7 +32,8 @@ class Settings:
     mask_as: tuple[float, float] = (0.8, 0.9)
     """The share that becomes [MASK], and that with those that become random tokens."""
     span_below: tuple[float, ...] = (1.0,)
-    replaces_spans: int = 0
+    is_spanbert: int = 0
+    rounds_up: int = 0
     keeps_spans: int = 0
     longest_word: int = 16
 
@@ -45,7 +46,7 @@ class Settings:
         return reference.MaskLaw(
             share=share, mask_below=masked, random_below=or_random,
             up_to=np.rint(np.array(self.span_below) * 2**32).astype(int).tolist(),
-            replaces_spans=bool(self.replaces_spans), keeps_spans=bool(self.keeps_spans),
+            is_spanbert=bool(self.is_spanbert), rounds_up=bool(self.rounds_up), keeps_spans=bool(self.keeps_spans),
             mask=MASK, special=frozenset(range(5)), width=WIDTH,
         )  # fmt: skip
 
@@ -53,8 +54,7 @@ class Settings:
         chosen = {
             name: getattr(self, name)
             for name in (
-                "seq", "first_position", "is_causal", "whole_words", "longest_word", "replaces_spans",
-                "keeps_spans",
+                "seq", "first_position", "is_causal", "whole_words", "longest_word", "is_spanbert", "rounds_up", "keeps_spans",
             )
         }  # fmt: skip
         is_special = np.zeros(WIDTH, np.uint8)
@@ -140,7 +140,7 @@ def row_settings(draw: st.DrawFn) -> Settings:
         before=draw(st.sampled_from([(CLS,), (), (CLS, UNK)])), after=draw(st.sampled_from([(SEP,), (), (SEP, UNK)])),
         first_position=draw(st.sampled_from([0, 2])), is_causal=draw(st.integers(0, 4)) == 0,
         whole_words=longest_span > 1 or draw(st.booleans()),
-        replaces_spans=int(draw(st.booleans())), keeps_spans=int(draw(st.booleans())),
+        is_spanbert=int(draw(st.booleans())), rounds_up=int(draw(st.booleans())), keeps_spans=int(draw(st.booleans())),
         mask_as=draw(st.sampled_from([(0.8, 0.9), (1.0, 1.0), (0.0, 1.0), (0.2, 0.5)])),
         span_below=tuple((i + 1) / longest_span for i in range(longest_span)), longest_word=draw(st.sampled_from([1, 3, 16])),
     )  # fmt: skip

@@ -9,10 +9,8 @@ import json
 import pickle
 import re
 from collections.abc import Iterable
-from copy import copy
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -142,7 +140,7 @@ def test_every_type_of_model_that_is_taken_keeps_sequences_apart(kind: str, firs
     import torch
     from transformers import AttentionInterface, AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM
 
-    AttentionInterface.register("by_boundaries", attend_by_boundaries)
+    AttentionInterface.register("flash_by_boundaries", attend_by_boundaries)
 
     is_causal = kind in CAUSAL_MODELS
     dataset = TokenDataset(tokens, seq=SEQ, objective="clm" if is_causal else "mlm", first_position=first_position)
@@ -162,22 +160,17 @@ def test_every_type_of_model_that_is_taken_keeps_sequences_apart(kind: str, firs
     for name, weights in model.named_parameters():
         if weights.dim() > 1 and "embed_positions" not in name:
             torch.nn.init.normal_(weights, std=0.15)
-    supported = {"eager": True, "sdpa": model._supports_sdpa, "by_boundaries": model._supports_flash_attn}
+    supported = {"eager": True, "sdpa": model._supports_sdpa, "flash_by_boundaries": model._supports_flash_attn}
     with torch.no_grad():
         counted = 2 if kind == "mpnet" else None  # which takes token 1 for padding, here [CLS]
         expected = logits_alone(batch, model, counted)
         takes_blocks = ["flex_attention"] if model._supports_flex_attn and kind in ("bert", "modernbert") else []
         for attention in [*(name for name, is_supported in supported.items() if is_supported), *takes_blocks]:
-            again = model_class.from_config(config, attn_implementation=attention).eval()
+            is_flash = attention == "flash_by_boundaries"  # for which transformers looks for a kernel
+            again = model_class.from_config(config, attn_implementation="eager" if is_flash else attention).eval()
             again.load_state_dict(model.state_dict())
-            told = copy(again.config)
-            told._attn_implementation = attention.replace("by_boundaries", "flash_attention_2")
-            inputs = dataset.collate_for(told)(rows)
-            if attention != "by_boundaries":
-                assert ("attention_mask" in inputs) == (not is_causal)
-                inputs = dataset.collate_for(again)(rows)  # and the model makes the masks
-                assert "attention_mask" not in inputs
-            assert ("max_length_q" in inputs) == (attention == "by_boundaries")
+            again.config._attn_implementation = attention
+            inputs = dataset.collate_for(again)(rows)
             difference = (again(**inputs).logits - expected)[batch["input_ids"] != info.pad]
             assert difference.abs().max() < 1e-5, attention
 
@@ -188,25 +181,33 @@ REFUSED = [
 ]
 
 
+def make_bare_model(model_type: str, **settings: Any) -> Any:
+    """A model of a type with nothing in it: what is refused by its config alone."""
+    from transformers import PreTrainedConfig, PreTrainedModel
+
+    config = PreTrainedConfig(**settings)
+    config.model_type, config._attn_implementation = model_type, "eager"
+    return PreTrainedModel(config)
+
+
 @pytest.mark.parametrize("kind", REFUSED)
 def test_types_of_models_that_mix_sequences_or_were_not_tested_are_refused(kind: str, tokens: Path) -> None:
-    config = SimpleNamespace(_attn_implementation="eager", model_type=kind)
+    model = make_bare_model(kind)
     with pytest.raises(
         UsageError, match=f"model type {kind}: was not tested with packed rows, .*; use packed=False, or a model"
     ):
-        TokenDataset(tokens, seq=SEQ).collate_for(config)
-    assert TokenDataset(tokens, seq=SEQ, packed=False).collate_for(config)
+        TokenDataset(tokens, seq=SEQ).collate_for(model)
+    assert TokenDataset(tokens, seq=SEQ, packed=False).collate_for(model)
 
 
 @pytest.mark.parametrize(
     ("config", "settings", "message"),
     [
         (
-            {"model_type": "roberta", "pad_token_id": 3, "max_position_embeddings": SEQ + 3},
+            {"model_type": "roberta", "pad_token_id": None},
             {},
-            "rows of 64 tokens need 68 in a",
+            "model type roberta: its positions begin after pad_token_id",
         ),
-        ({"model_type": "roberta", "pad_token_id": None}, {}, "model type roberta: its positions begin after pad_token_id"),
         ({"model_type": "mistral"}, {}, "objective 'mlm': a model of type mistral is trained with 'clm'"),
         ({"model_type": "modernbert"}, {"objective": "clm"}, "objective 'clm': a model of type modernbert is trained with"),
     ],
@@ -215,7 +216,7 @@ def test_a_config_that_does_not_go_with_the_rows_is_refused(
     config: dict[str, Any], settings: dict[str, Any], message: str, tokens: Path
 ) -> None:
     with pytest.raises(UsageError, match=message):
-        TokenDataset(tokens, seq=SEQ, **settings).collate_for(SimpleNamespace(_attn_implementation="sdpa", **config))
+        TokenDataset(tokens, seq=SEQ, **settings).collate_for(make_bare_model(**config))
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
@@ -226,27 +227,38 @@ def test_packed_logits_are_those_of_each_sequence_alone(name: str, attention: st
     dataset = open_rows(tokens, name, objective="clm" if name == "llama" else "mlm")
     model = make_model(name, dataset, attention)
     rows = dataset.__getitems__(range(BATCH))
-    batch, right = dataset.collate(rows), dataset.collate_for(model.config)(rows)
+    batch, right = dataset.collate(rows), dataset.collate_for(model)(rows)
     assert batch["sequence_ids"].max() > 1
     with torch.no_grad():
         expected = logits_alone(batch, model, dataset.first_position)
 
         def error(**inputs: Any) -> float:
-            return float((model(**{**right, **inputs}).logits - expected).abs().max())
+            return float((model(**inputs).logits - expected).abs().max())
 
-        assert error() < 1e-5
+        assert error(**right) < 1e-5
+        if attention == "eager":  # whose masks are scores
+            return
+        window = model.config.sliding_window if name == "modernbert" else None
+        mask = None if name == "llama" else dataset.attention_masks(batch, window)
+        own = {
+            "input_ids": batch["input_ids"],
+            "position_ids": batch["position_ids"],
+            "attention_mask": mask,
+            "use_cache": False,
+        }
+        assert error(**own) < 1e-5
         # Wrong in silence: masks of ones, the wrong positions, and a mask without ModernBERT's window. Without a mask only
         # causal models look for sequences.
-        assert error(attention_mask=torch.ones_like(batch["input_ids"])) > 1e-4
+        assert error(**{**own, "attention_mask": torch.ones_like(batch["input_ids"])}) > 1e-4
         if name in ("bert", "roberta"):
-            assert error(position_ids=None) > 1e-4
+            assert error(**{**own, "position_ids": None}) > 1e-4
         if name == "roberta":
-            assert error(position_ids=batch["position_ids"] - 2) > 1e-4
+            assert error(**{**own, "position_ids": batch["position_ids"] - 2}) > 1e-4
         if name == "modernbert":
-            full = right["attention_mask"]["full_attention"]
-            assert error(attention_mask={"full_attention": full, "sliding_attention": full}) > 1e-4
+            full = mask["full_attention"]
+            assert error(**{**own, "attention_mask": {"full_attention": full, "sliding_attention": full}}) > 1e-4
         if name != "llama":
-            assert error(attention_mask=None) > 1e-4
+            assert error(**{**own, "attention_mask": None}) > 1e-4
 
 
 def test_masks_are_made_in_the_model_for_batches_of_the_collator_alone(tokens: Path) -> None:
@@ -256,13 +268,12 @@ def test_masks_are_made_in_the_model_for_batches_of_the_collator_alone(tokens: P
     dataset = open_rows(tokens, "bert")
     model = make_model("bert", dataset, "eager")
     collate, again = dataset.collate_for(model), dataset.collate_for(model)
-    assert len(model._forward_pre_hooks) == 1
+    assert len(model.bert._forward_pre_hooks) == 1
     rows = dataset.__getitems__(range(BATCH))
-    batch, told = collate(rows), dataset.collate_for(model.config)(rows)
-    assert sum(each.numel() for each in batch.values()) == 4 * BATCH * SEQ  # no mask of (rows, 1, seq, seq)
+    batch = collate(rows)
+    assert batch["attention_mask"]["sequence_ids"].shape == (BATCH, SEQ)  # no mask of (rows, 1, seq, seq)
     with torch.no_grad():
-        expected = model(**told).logits
-        assert torch.equal(model(**again(rows)).logits, expected)
+        expected = model(**again(rows)).logits
         assert torch.equal(pickle.loads(pickle.dumps(model))(**batch).logits, expected)
         assert torch.equal(torch.compile(model, backend="eager")(**batch).logits, expected)
         padded = {"input_ids": batch["input_ids"], "attention_mask": torch.ones_like(batch["input_ids"])}
@@ -356,7 +367,7 @@ def test_the_trainer_of_transformers_trains_on_packed_rows(name: str, tokens: Pa
             str(out), max_steps=steps, per_device_train_batch_size=BATCH, learning_rate=1e-2, lr_scheduler_type="constant",
             logging_steps=1, save_steps=3, report_to="none", disable_tqdm=True, use_cpu=True,
         )  # fmt: skip
-        trainer = Trainer(model, arguments, train_dataset=dataset, data_collator=dataset.collate_for(model.config))
+        trainer = Trainer(model, arguments, train_dataset=dataset, data_collator=dataset.collate_for(model))
         trainer.train(resume_from_checkpoint=str(resume) if resume else None)
         return {entry["step"]: entry["loss"] for entry in trainer.state.log_history if "loss" in entry}
 

@@ -360,7 +360,7 @@ def test_whole_words_are_masked_or_left_but_for_the_rest_of_a_share(tokens: Path
         assert masked_in_part < min(left)  # no whole word fitted
         in_parts += masked_in_part
     assert 0 < in_parts < 30
-    assert np.mean(runs) > 2 if span else np.mean(runs) < 1.5
+    assert np.mean(runs) > 1.7 if span else np.mean(runs) < 1.5
 
 
 @pytest.mark.parametrize("settings", [{"whole_word": True}, {"span": 10}, {"span": 10, "packed": False}])
@@ -660,13 +660,11 @@ def test_files_are_held_against_the_manifest_on_request(tmp_path: Path) -> None:
         TokenDataset(folder, seq=SEQ, verify=True)
 
 
-@pytest.mark.parametrize("attention", [None, "paged_attention"])
-def test_attention_that_would_cross_sequences_is_refused(tokens: Path, attention: str | None) -> None:
-    config = SimpleNamespace(_attn_implementation=attention, model_type="bert")
-    with pytest.raises(
-        UsageError, match=rf"attention {attention}: cannot keep packed sequences apart; give model\.config of a model"
-    ):
+def test_a_config_cannot_keep_sequences_apart(tokens: Path) -> None:
+    config = SimpleNamespace(_attn_implementation="sdpa", model_type="bert")
+    with pytest.raises(UsageError, match=r"^collate_for: SimpleNamespace has no model of transformers in it"):
         TokenDataset(tokens, seq=SEQ).collate_for(config)
+    assert TokenDataset(tokens, seq=SEQ, packed=False).collate_for(config)
 
 
 def test_masked_lm_needs_a_mask_token(tmp_path: Path) -> None:
