@@ -362,16 +362,16 @@ def check_fits_model(data: Data, model: ModelConfig, name: str) -> None:
             f"{data.folders[0]}: has records of {data.records.seq} tokens, but the model {name} has max_position_embeddings "
             f"{model.max_position_embeddings}; use shorter records, or a model with more positions"
         )
-    if data.vocabulary_size not in (None, model.vocab_size):
+    tokens = data.vocabulary_size or model.vocab_size
+    if tokens > model.vocab_size:  # fewer are fine: many models are padded to a multiple of 8 or 64
         raise UsageError(
-            f"{data.folders[0]}: was made with a vocabulary of {data.vocabulary_size:,} tokens, but the model {name} has "
-            f"vocab_size {model.vocab_size:,}; set vocab_size to the size of the vocabulary, or use records made with the "
-            "model's vocabulary"
+            f"{data.folders[0]}: was made with a vocabulary of {tokens:,} tokens, but the model {name} has only vocab_size "
+            f"{model.vocab_size:,}; name a model with at least as many, or use records made with the model's vocabulary"
         )
     for records in (data.records, data.test):
         if isinstance(records, Records):
             classes = len(data.task.labels) if data.task.labels else None
-            records.limit_ids(model.vocab_size, model.type_vocab_size, labels=classes)
+            records.limit_ids(tokens, model.type_vocab_size, labels=classes)
 
 
 def check_vocabulary(weights: Path, data: Data) -> str:

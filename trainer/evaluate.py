@@ -40,7 +40,7 @@ from trainer.settings import EngineSettings, OptimizerSettings, check_folder
 from trainer.tasks import TASKS, task_of_records
 from trainer.tasks.pretraining import Pretraining, PretrainOptions
 from trainer.tasks.task import Scorer, Task
-from trainer.weights import labels_of, model_of, read_weights, resolve_weights
+from trainer.weights import labels_of, model_of, read_weights, resolve_weights, with_rows_of
 
 EVALUATED = ".evaluated"
 """An empty file that marks predictions as written by an evaluation, which may replace them. Other tools use the same names."""
@@ -109,7 +109,7 @@ def run(namespace: argparse.Namespace) -> int:
         check_engine(settings, packed=data.is_packed)
         _check_task(file, task, data.folders[0])
         warning = check_vocabulary(file, data)
-        model = model_of(file) if options.model is None else ModelConfig.load(options.model)
+        model = with_rows_of(file, model_of(file) if options.model is None else ModelConfig.load(options.model))
         for split in splits:
             check_fits_model(split.data, model, options.model or str(file))
         weights, drawn = read_weights(file, model, task, any_head=True)

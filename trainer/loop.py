@@ -122,6 +122,7 @@ def resume(run: Run, engine: Engine) -> RunState:
     state = RunState(run.settings(precision=engine.precision))
     if newest:
         state, arrays = checkpoint.read(newest)
+        checkpoint.check_state(newest, arrays, engine.shapes)
         state.settings = run.settings_resumed_from(newest, precision=engine.precision)
         engine.restore(arrays)
         message = f"{newest}: resuming after step {state.step:,}"

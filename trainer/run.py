@@ -41,7 +41,7 @@ from trainer.settings import AUTO, OPTIMIZERS, PRECISIONS, EngineSettings, Optim
 from trainer.tasks.pretraining import Pretraining, PretrainOptions
 from trainer.tasks.task import Task, entropy
 from trainer.token_records import TokenRecords
-from trainer.weights import check_weights, model_of, resolve_weights, short_name
+from trainer.weights import check_weights, model_of, resolve_weights, short_name, with_rows_of
 
 MODEL_CONFIG = "bert_config.json"
 FEW_STEPS = 50
@@ -335,6 +335,8 @@ def _choose_model(options: RunOptions, data: Data, init: Path | None, *, has_acc
         if name in PRESETS:
             positions = max(model.max_position_embeddings, data.records.seq)
             model = replace(model, max_position_embeddings=positions)
+    if init:
+        model = with_rows_of(init, model)
     check_fits_model(data, model, name)
     if options.attention_dropout is not None:
         model = replace(model, attention_probs_dropout_prob=options.attention_dropout)

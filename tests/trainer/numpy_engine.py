@@ -68,6 +68,7 @@ class NumPyEngine(Engine):
     device_name = "NumPy"
     processor = Processor("Abacus")
     versions: Mapping[str, str] = MappingProxyType({"numpy": "any"})
+    shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({"model": (2,), "updates": ()})
 
     def __init__(self, ranks: Ranks | None = None, rank: int = 0, **attributes: Any) -> None:
         self.ranks, self.rank, self.data_rank = ranks or Ranks(1), rank, rank
