@@ -139,13 +139,19 @@ def check_resumable(
     elif differences:
         differing = ", ".join(f"{_option_of(name, options)} {before} -> {after}" for name, before, after in differences)
         advice = "add --lengthen for the learning rates of the longer run, or resume" if is_longer else "resume"
-        raise UsageError(f"{newest}: was made with other options: {differing}; {advice} with the same options, or {take}")
+        raise UsageError(
+            f"{newest}: was made with other options: {differing}; {advice} with the same options and data, or {take}"
+        )
     return {**now, "lengthened": lengthened} if lengthened else dict(now)
 
 
 def _option_of(setting: str, options: Mapping[str, str]) -> str:
-    of_model = f"--model: {setting.removeprefix('model.')}" if setting.startswith("model.") else ""
-    return options.get(setting) or of_model or f"--{setting.rpartition('.')[2].replace('_', '-')}"
+    kind, _, name = setting.partition(".")
+    if kind == "model":
+        return options.get(setting, f"--model: {name}")
+    if kind == "files":
+        return f"--data: {name} files"
+    return options.get(setting) or f"--{setting.rpartition('.')[2].replace('_', '-')}"
 
 
 def _differences(then: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
@@ -218,8 +224,9 @@ def read_header(path: Path) -> dict[str, Any]:
         header = check_values(parse_json(text.encode()), {})
         check_format(path, header, "name another file, or another --out")
         check_values(header, _HEADER, needed=tuple(_ALWAYS))
-        for name, rules in _WITHIN.items():
-            check_values(header.get(name, {}), rules, prefix=f"{name}.", needed=tuple(rules) if name == "test" in header else ())
+        for name in _WITHIN.keys() & header.keys():
+            needed = tuple(_WITHIN[name]) if name == "test" else ()
+            check_values(header[name], _WITHIN[name], prefix=f"{name}.", needed=needed)
     except ValueError as error:
         raise corrupt(path, f"its header is not as expected: {error}") from error
     if path.match(_PATTERN) and path.name != _NAME.format(header["step"]):

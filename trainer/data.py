@@ -7,17 +7,20 @@ sha256 and case.
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
-from functools import partial
+from functools import cached_property, partial
 from hashlib import sha256 as sha256_of
 from pathlib import Path
 from typing import Any
 
 from bertprep.config import RECORD_FORMATS, InstanceSettings, RecordFormat, read_mask_as
 from bertprep.errors import UsageError
+from bertprep.files.checksums import new_hash
+from bertprep.files.object_cache import read_range
 from bertprep.instances import load_vocabulary
 from bertprep.instances.vocabulary import load_vocabulary_of
 from bertprep.options import command_line, fields_of, narrowed, option
@@ -28,7 +31,7 @@ from bertprep.tokens.live import DEFAULT_GROUP, LiveExamples
 from bertprep.work.choose import find_training_records, find_training_tokens
 from bertprep.work.data_set import DataSet
 from bertprep.work.find import find_data_sets, search
-from bertprep.work.layout import TEST, TOKENIZER, TOKENS, TRAINING, VOCABULARY
+from bertprep.work.layout import TEST, TOKENIZER, TOKENS, TRAINING, VOCABULARY, TokenFile
 from bertprep.work.manifest import TOKEN_SHARDS
 from trainer.batches import AnyRecords
 from trainer.checkpoint import is_checkpoint, read_header
@@ -42,6 +45,7 @@ from trainer.token_records import DEFAULT_MASK_AS, TokenRecords
 _OF_SENTENCES = {each.name for each in fields(InstanceSettings)} - {"masked_lm_prob", "whole_word", "seed"}
 _OF_DOCUMENTS = {"mask_as", "packed", "temperature"}
 """The settings that apply only to token shards of sentences, and those that apply only to token shards of documents."""
+_SAMPLE_BYTES = 1 << 20
 _NUMBER = re.compile(r"\d+(\.\d*)?|\.\d+")
 _PREFERRED = RecordFormat.OFRECORD, RecordFormat.TFRECORD, RecordFormat.ARROW, RecordFormat.PARQUET, None
 
@@ -91,6 +95,16 @@ class Data:
     cased: bool | None
     choice: str = ""  # how the folder was chosen, for the plan
 
+    @cached_property
+    def fingerprints(self) -> dict[str, str]:
+        """A fingerprint of the files of each split, by split and format, by which a resumed run knows its data again."""
+        splits = {TRAINING: self.records, TEST: self.test}
+        return {
+            f"{split} {'+'.join(records.formats)}": fingerprint(path for each in self.sets for path in _files_of(each, split))
+            for split, records in splits.items()
+            if records is not None
+        }
+
     @property
     def is_packed(self) -> bool:
         """Whether a row of the data has several sequences; `--pack` makes such rows from other data."""
@@ -114,6 +128,24 @@ class Data:
             what += f", no test split in {', '.join(without_test)}"
         notes = [note for each in self.sets for note in each.notes]
         return "; ".join([f"{self.folders[0]}{others}{self.choice}: {what}", *notes])
+
+
+def fingerprint(paths: Iterable[Path]) -> str:
+    """Return a hash of the names of files, their sizes, and their first, middle and last MiB, wherever the folder lies."""
+    digest = new_hash()
+    for path in paths:
+        size = path.stat().st_size
+        digest.update(os.fsencode(f"{path.name}\n{size}\n"))
+        for start in sorted({0, max(0, size - _SAMPLE_BYTES) // 2, max(0, size - _SAMPLE_BYTES)}):
+            digest.update(read_range(path, start, min(size, _SAMPLE_BYTES)))
+    return str(digest.hexdigest())[:32]
+
+
+def _files_of(data_set: DataSet, split: str) -> Iterator[Path]:
+    """Yield the files of a split; a token shard has several."""
+    for path in data_set.paths(split):
+        files = [path.with_suffix(f".{end}") for end in TokenFile] if data_set.content == TOKEN_SHARDS else [path]
+        yield from (file for file in files if file.is_file())
 
 
 def open_data(options: RunOptions, examples: ExampleSettings, opened: ExitStack) -> Data:

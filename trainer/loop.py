@@ -229,7 +229,10 @@ class _Loop:
         self.make_up_evaluation()
         if self.first < steps and not self.stop.is_agreed:
             self.make_remaining_steps(steps)
-        if self.state.step != self.saved or self.state.evaluated == steps:
+        is_faulty = self.engine.is_on_any_rank(self.stop.fault is not None)
+        if is_faulty:  # files may be repaired before the run is resumed
+            self.state.settings = {**self.state.settings, "files": {}}
+        if self.state.step != self.saved or self.state.evaluated == steps or (is_faulty and self.state.step):
             self.save()
 
     def make_up_evaluation(self) -> None:

@@ -226,8 +226,8 @@ class Run:
             "model": asdict(self.model), "schedule": asdict(self.schedule),
             "optimizer": asdict(self.optimizer),
             "seq": records.seq, "pred": records.pred, "examples": examples, "records": len(records),
-            "data": self._data_sha256(), "shuffle_shards": self.shuffle_shards, "global_batch": self.global_batch,
-            "precision": precision, "seed": self.options.seed, "cased": data.cased,
+            "data": self._data_sha256(), "files": data.fingerprints, "shuffle_shards": self.shuffle_shards,
+            "global_batch": self.global_batch, "precision": precision, "seed": self.options.seed, "cased": data.cased,
             "vocabulary_sha256": data.vocabulary_sha256, **self.task.metadata(),
         }  # fmt: skip
 

@@ -34,8 +34,8 @@ from trainer.tasks.task import Task
 
 HUGGING_FACE_FILE, PYTORCH_FILE = "model.safetensors", "pytorch_model.bin"
 _FOREIGN = {  # weights that transformers wrote: their framework, the option that reads them, and what that needs
-    "tf_model.h5": ("Keras", "from_tf", "'transformers<5' tf-keras torch"),
-    "flax_model.msgpack": ("Flax", "from_flax", "'transformers<5' flax torch"),
+    "tf_model.h5": ("Keras", "from_tf", "'transformers<4.50' tf-keras torch"),
+    "flax_model.msgpack": ("Flax", "from_flax", "'transformers<4.50' flax torch"),
 }
 Weights = dict[str, NDArray[np.float32]]
 _OUTPUT_BIAS = "cls/predictions/output_bias"
@@ -107,8 +107,9 @@ def find_weights(path: Path) -> Path:
 
 def _check_has_index(path: Path) -> None:
     """Raise `UsageError` if there is only the data file of a TensorFlow checkpoint, in a folder or with this prefix."""
-    data = [] if is_object(path) else [*path.glob("*.data-?????-of-?????"), *path.parent.glob(f"{glob.escape(path.name)}.data-*")]
-    for found in data:
+    if is_object(path):
+        return
+    for found in (*path.glob("*.data-?????-of-?????"), *path.parent.glob(f"{glob.escape(path.name)}.data-*")):
         index = found.with_suffix(INDEX_SUFFIX)
         if not index.is_file():
             raise UsageError(f"{index}: is missing, but {found.name} exists; copy both files of the TensorFlow checkpoint")
@@ -120,7 +121,7 @@ def _refuse_foreign(path: Path) -> None:
         framework, option, packages = _FOREIGN[path.name]
         raise UsageError(
             f"{path}: is a model of {framework}, expected a {HUGGING_FACE_FILE}; convert it in an environment with pip install "
-            f"{packages}: python -c \"from transformers import BertForPreTraining as Bert; "
+            f'{packages}: python -c "from transformers import BertForPreTraining as Bert; '
             f"Bert.from_pretrained('{path.parent}', {option}=True).save_pretrained('NEW')\""
         )
 
