@@ -139,9 +139,8 @@ def check_resumable(
     elif differences:
         differing = ", ".join(f"{_option_of(name, options)} {before} -> {after}" for name, before, after in differences)
         advice = "add --lengthen for the learning rates of the longer run, or resume" if is_longer else "resume"
-        raise UsageError(
-            f"{newest}: was made with other options: {differing}; {advice} with the same options and data, or {take}"
-        )
+        same = "options and data" if any(name.startswith("files.") for name, _, _ in differences) else "options"
+        raise UsageError(f"{newest}: was made with other options: {differing}; {advice} with the same {same}, or {take}")
     return {**now, "lengthened": lengthened} if lengthened else dict(now)
 
 
@@ -231,6 +230,9 @@ def read_header(path: Path) -> dict[str, Any]:
         raise corrupt(path, f"its header is not as expected: {error}") from error
     if path.match(_PATTERN) and path.name != _NAME.format(header["step"]):
         raise corrupt(path, f"its header is of step {header['step']:,}")
+    steps = header["schedule"].get("steps", header["step"])
+    if max(header["step"], header["skipped"], header["evaluated"]) > steps:
+        raise corrupt(path, f"its header has more steps than the {steps:,} of its run")
     try:
         task_of_checkpoint(header)
     except BertprepError as error:

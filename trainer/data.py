@@ -7,8 +7,8 @@ sha256 and case.
 
 from __future__ import annotations
 
+import math
 import os
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
@@ -21,6 +21,7 @@ from bertprep.config import RECORD_FORMATS, InstanceSettings, RecordFormat, read
 from bertprep.errors import UsageError
 from bertprep.files.checksums import new_hash
 from bertprep.files.object_cache import read_range
+from bertprep.files.paths import as_path, real_path
 from bertprep.instances import load_vocabulary
 from bertprep.instances.vocabulary import load_vocabulary_of
 from bertprep.options import command_line, fields_of, narrowed, option
@@ -46,7 +47,6 @@ _OF_SENTENCES = {each.name for each in fields(InstanceSettings)} - {"masked_lm_p
 _OF_DOCUMENTS = {"mask_as", "packed", "temperature"}
 """The settings that apply only to token shards of sentences, and those that apply only to token shards of documents."""
 _SAMPLE_BYTES = 1 << 20
-_NUMBER = re.compile(r"\d+(\.\d*)?|\.\d+")
 _PREFERRED = RecordFormat.OFRECORD, RecordFormat.TFRECORD, RecordFormat.ARROW, RecordFormat.PARQUET, None
 
 
@@ -175,6 +175,7 @@ def open_data(options: RunOptions, examples: ExampleSettings, opened: ExitStack)
                 f"{given[0]}: applies to token shards, but {sets[0].folder} contains records; leave it out, and any --recipe "
                 "that sets it, or name token shards"
             )
+    _check_distinct(sets)
     folders = tuple(each.folder if each.is_whole else path for path, each in zip(named, sets, strict=True))
     records = opened.enter_context(open_split(folders, TRAINING))
     test = _open_test(open_split, dict(zip(folders, sets, strict=True)), opened, is_mixed=bool(weights or examples.temperature))
@@ -217,17 +218,28 @@ def read_weights(given: Sequence[Path]) -> tuple[tuple[Path, ...], tuple[float, 
         raise UsageError(
             f"--data {without}: has no weight, but other folders do; give every folder a weight, such as {without}=0.3, or none"
         )
-    if any(weight <= 0 for weight in weights):
-        raise UsageError(f"--data {' '.join(map(str, given))}: expected weights above 0")
+    if not all(0 < weight < math.inf for weight in weights):
+        raise UsageError(f"--data {' '.join(map(str, given))}: expected weights above 0, such as 0.5")
     return tuple(path for path, _ in separated), tuple(weights)
 
 
 def _read_weight(path: Path) -> tuple[Path, float | None]:
-    """Return a folder without the weight after the last = in its name, and that weight, if there is one."""
-    name, equals, weight = path.name.rpartition("=")
-    if not equals or not name or not _NUMBER.fullmatch(weight):
+    """Return a folder without the weight after the last = in its name, and that weight, if it is a number."""
+    folder, _, weight = str(path).rpartition("=")
+    try:
+        return (as_path(folder), float(weight)) if folder and "/" not in weight else (path, None)
+    except ValueError:
         return path, None
-    return path.with_name(name), float(weight)
+
+
+def _check_distinct(sets: Sequence[DataSet]) -> None:
+    """Raise `UsageError` if a file is in two sets, since it would count twice."""
+    found: set[Path] = set()
+    for each in sets:
+        folder = real_path(each.folder)
+        if found & (files := {folder / name for name in each.files}):
+            raise UsageError(f"--data {each.folder}: is given twice; name each folder once, with a larger weight if it has one")
+        found |= files
 
 
 def _no_weights(given: Path, why: str) -> UsageError:

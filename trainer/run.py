@@ -33,7 +33,7 @@ from trainer.batches import GlobalBatch, TrainingBatches
 from trainer.data import Data, ExampleSettings, check_fits_model, check_vocabulary, load_model, open_data
 from trainer.engines import Engine
 from trainer.engines import oneflow_pipeline as pipeline
-from trainer.engines.choice import check_engine, choose_engine, is_first_process, known_devices, open_engine
+from trainer.engines.choice import check_engine, choose_engine, explain_collision, is_first_process, known_devices, open_engine
 from trainer.log import LOG, PICTURE
 from trainer.model_config import PRESETS, ModelConfig
 from trainer.optimizers import Schedule
@@ -315,7 +315,10 @@ def prepare(
         print_message(f"{run.out}: is finished, with {counted(run.schedule.steps, 'step')}; --init {run.out} trains it further")
         return None
     if engine.is_first if engine else is_first_process(settings):
-        opened.enter_context(locked(run.out))
+        try:
+            opened.enter_context(locked(run.out))
+        except BertprepError as error:
+            raise explain_collision(error, settings) from error
         engine_line = f"{settings.engine}: {why_engine}" if why_engine else settings.engine
         _show({**run.plan(), "engine": engine_line})
         if warning:
