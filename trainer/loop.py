@@ -64,7 +64,7 @@ class Stop:
 
     @contextmanager
     def on_signals(self) -> Iterator[None]:
-        """Make the signals of schedulers and Ctrl-C stop the run with a checkpoint; a second Ctrl-C raises KeyboardInterrupt."""
+        """Make `STOP_SIGNALS` end the run with a checkpoint; a second Ctrl-C raises KeyboardInterrupt."""
 
         def handle(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - Python calls handlers with both
             if self.is_signalled and number == signal.SIGINT:
