@@ -287,6 +287,18 @@ class Runs:
         return os.mkdir, (str(self.path),)
 
 
+def test_a_file_of_pytorch_without_pytorch_is_named(workdir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = write_model(tmp_path / "model")
+    (model / "model.safetensors").unlink()
+    (model / "pytorch_model.bin").write_bytes(b"PK\x03\x04 and the rest of an archive")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    status, error = refuse(options_with(model, workdir, tmp_path))
+    assert (status, "pytorch_model.bin: is a file of PyTorch" in error) == (2, True), error
+    monkeypatch.undo()
+    status, error = refuse(options_with(model, workdir, tmp_path))
+    assert (status, "pytorch_model.bin: " in error) == (1, True), error
+
+
 def test_a_relative_of_bert_is_refused_by_its_name(workdir: Path, tmp_path: Path) -> None:
     model = write_model(tmp_path / "model")
     write_config(model, model_type="roberta")
