@@ -21,11 +21,27 @@ from zlib import crc32
 import numpy as np
 
 from bertprep.errors import BertprepError, UsageError
-from bertprep.untrusted import COUNT, LIST, OBJECT, SHA256_DIGITS, check_values, parse_json
-from bertprep.weights.hugging_face import Weights
-from bertprep.weights.safetensors import read_metadata, read_safetensors, write_safetensors
+from bertprep.rules import Rule
+from bertprep.untrusted import (
+    COUNT,
+    FLAG,
+    LIST,
+    OBJECT,
+    POSITIVE,
+    SEED,
+    SHA256_DIGITS,
+    TEXT,
+    check_values,
+    optional,
+    parse_json,
+)
+from bertprep.weights.google_names import Shapes, sizes
+from bertprep.weights.hugging_face import Weights, is_index
+from bertprep.weights.pytorch import is_pytorch
+from bertprep.weights.safetensors import read_dtypes, read_metadata, read_safetensors, write_safetensors
 from bertprep.weights.tensor_bundle import find_prefix
 from bertprep.work.format import FORMAT, check_format
+from trainer.model_config import ModelConfig
 from trainer.tasks import task_of_checkpoint
 from trainer.tasks.task import Task
 
@@ -37,7 +53,19 @@ _ALWAYS = {
     "step": COUNT, "skipped": COUNT, "evaluated": COUNT, "sha256": SHA256_DIGITS, "model": OBJECT, "schedule": OBJECT,
     "examples": OBJECT,
 }  # fmt: skip
-_HEADER = {**_ALWAYS, "lengthened": LIST, "test": OBJECT}
+_NUMBER = Rule(kinds=(float,))
+_HEADER = {
+    **_ALWAYS, "lengthened": LIST, "test": OBJECT, "optimizer": OBJECT, "task": OBJECT, "files": OBJECT, "seq": POSITIVE,
+    "pred": COUNT, "records": POSITIVE, "global_batch": POSITIVE, "shuffle_shards": COUNT, "seed": SEED,
+    "data": optional(TEXT), "precision": optional(TEXT), "vocabulary_sha256": optional(TEXT), "cased": optional(FLAG),
+}  # fmt: skip
+_WITHIN: dict[str, dict[str, Rule]] = {  # the rules for values within the objects of a header
+    "schedule": {"steps": POSITIVE, "warmup_steps": COUNT, "peak": _NUMBER, "power": _NUMBER, "crossover": FLAG},
+    "test": {"sequences": COUNT, "metric": TEXT, "value": _NUMBER},
+    "examples": {"on_the_fly": FLAG},
+}
+_NOT_IN_ALL = ("files", "task")
+"""Settings that a header may lack: those that an earlier version did not write, and the task of pretraining with pairs."""
 OPTIONS = {  # the option of each setting in a header, if their names differ
     "global_batch": "global batch (--batch-size, --accumulate, devices)", "precision": "--amp", "schedule.peak": "--lr",
     "schedule.power": "--schedule: power", "schedule.crossover": "--schedule: crossover",
@@ -98,6 +126,8 @@ def check_resumable(
         take += f" and start from the weights with --init {newest.parent}"
     if trained != task:
         raise UsageError(f"{newest}: was trained for {trained.describe()}, but the data are for {task.describe()}; {take}")
+    if missing := list(_missing(then, now)):
+        raise corrupt(newest, f"its header lacks {missing[0]}")
     differences = list(_differences(then, now))
     if any(name.startswith("examples.") for name, _, _ in differences):  # other settings follow from these
         differences = [each for each in differences if each[0] not in _OF_EXAMPLES]
@@ -109,13 +139,18 @@ def check_resumable(
     elif differences:
         differing = ", ".join(f"{_option_of(name, options)} {before} -> {after}" for name, before, after in differences)
         advice = "add --lengthen for the learning rates of the longer run, or resume" if is_longer else "resume"
-        raise UsageError(f"{newest}: was made with other options: {differing}; {advice} with the same options, or {take}")
+        same = "options and data" if any(name.startswith("files.") for name, _, _ in differences) else "options"
+        raise UsageError(f"{newest}: was made with other options: {differing}; {advice} with the same {same}, or {take}")
     return {**now, "lengthened": lengthened} if lengthened else dict(now)
 
 
 def _option_of(setting: str, options: Mapping[str, str]) -> str:
-    of_model = f"--model: {setting.removeprefix('model.')}" if setting.startswith("model.") else ""
-    return options.get(setting) or of_model or f"--{setting.rpartition('.')[2].replace('_', '-')}"
+    kind, _, name = setting.partition(".")
+    if kind == "model":
+        return options.get(setting, f"--model: {name}")
+    if kind == "files":
+        return f"--data: {name} files"
+    return options.get(setting) or f"--{setting.rpartition('.')[2].replace('_', '-')}"
 
 
 def _differences(then: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
@@ -126,6 +161,16 @@ def _differences(then: Mapping[str, Any], now: Mapping[str, Any], prefix: str = 
             yield from _differences(before or {}, value, f"{key}.")
         elif before is not None and value is not None and before != _as_json(value):
             yield prefix + key, before, value
+
+
+def _missing(then: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Yield each setting that every run saves, but that a header lacks. Settings of examples depend on their kind."""
+    for key, value in now.items():
+        if key not in then:
+            if key not in _NOT_IN_ALL:
+                yield prefix + key
+        elif isinstance(value, Mapping) and key not in (*_NOT_IN_ALL, "examples"):
+            yield from _missing(then[key], value, f"{prefix}{key}.")
 
 
 def _as_json(value: Any) -> Any:
@@ -177,9 +222,30 @@ def read_header(path: Path) -> dict[str, Any]:
     try:
         header = check_values(parse_json(text.encode()), {})
         check_format(path, header, "name another file, or another --out")
-        return dict(check_values(header, _HEADER, needed=tuple(_ALWAYS)))
+        check_values(header, _HEADER, needed=tuple(_ALWAYS))
+        for name in _WITHIN.keys() & header.keys():
+            needed = tuple(_WITHIN[name]) if name == "test" else ()
+            check_values(header[name], _WITHIN[name], prefix=f"{name}.", needed=needed)
     except ValueError as error:
         raise corrupt(path, f"its header is not as expected: {error}") from error
+    if path.match(_PATTERN) and path.name != _NAME.format(header["step"]):
+        raise corrupt(path, f"its header is of step {header['step']:,}")
+    steps = header["schedule"].get("steps", header["step"])
+    if max(header["step"], header["skipped"], header["evaluated"]) > steps:
+        raise corrupt(path, f"its header has more steps than the {steps:,} of its run")
+    try:
+        task_of_checkpoint(header)
+    except BertprepError as error:
+        raise BertprepError(f"{path}: {error}") from error
+    return header
+
+
+def model_of(path: Path) -> ModelConfig:
+    """Return the sizes of the model of a checkpoint."""
+    try:
+        return ModelConfig.from_settings(read_header(path)["model"])
+    except UsageError as error:
+        raise corrupt(path, f"its header is not as expected: model: {error}") from error
 
 
 def read(path: Path) -> Checkpoint:
@@ -189,6 +255,8 @@ def read(path: Path) -> Checkpoint:
         state = read_safetensors(path)
     except BertprepError as error:
         raise corrupt(path, error) from error
+    if others := [name for name, dtype in read_dtypes(path).items() if dtype != "F32"]:
+        raise corrupt(path, f"{others[0]!a:.99} is not of the type F32")
     if _sha256(state) != header["sha256"]:
         raise corrupt(path, "its arrays do not have the sha256 of its header")
     counts = {name: header[name] for name in ("step", "skipped", "evaluated")}
@@ -203,6 +271,21 @@ def _sha256(state: Weights) -> str:
     return digest.hexdigest()
 
 
+def check_state(path: Path, state: Weights, shapes: Shapes) -> None:
+    """Raise `BertprepError` unless a checkpoint has exactly the arrays of a run, with their shapes and usable values."""
+    differing = sorted(state.keys() ^ shapes.keys())
+    if differing:
+        verb = "lacks" if differing[0] in shapes else "has"
+        raise corrupt(path, f"it {verb} {differing[0]!a:.99}{f' and {len(differing) - 1} others' if differing[1:] else ''}")
+    for name, shape in shapes.items():
+        if state[name].shape != shape:
+            raise corrupt(path, f"{name} has the shape {sizes(state[name].shape)}, expected {sizes(shape)}")
+        if not np.isfinite(state[name]).all():
+            raise corrupt(path, f"{name} has NaN or infinite values")
+    if "loss_scale" in state and state["loss_scale"] <= 0:
+        raise corrupt(path, f"its loss scale is {state['loss_scale']:g}, expected a number above 0")
+
+
 def corrupt(path: Path, why: object) -> BertprepError:
     """Return the error for a corrupt checkpoint."""
     before = [each.name for each in find_checkpoints(path.parent) if each.name < path.name]
@@ -211,7 +294,7 @@ def corrupt(path: Path, why: object) -> BertprepError:
 
 
 def is_checkpoint(file: Path) -> bool:
-    return find_prefix(file) is None and _METADATA in read_metadata(file)
+    return not (find_prefix(file) or is_index(file) or is_pytorch(file)) and _METADATA in read_metadata(file)
 
 
 def task_of(file: Path) -> Task:

@@ -7,17 +7,21 @@ sha256 and case.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import math
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
-from functools import partial
+from functools import cached_property, partial
 from hashlib import sha256 as sha256_of
 from pathlib import Path
 from typing import Any
 
 from bertprep.config import RECORD_FORMATS, InstanceSettings, RecordFormat, read_mask_as
 from bertprep.errors import UsageError
+from bertprep.files.checksums import new_hash
+from bertprep.files.object_cache import read_range
+from bertprep.files.paths import as_path, real_path
 from bertprep.instances import load_vocabulary
 from bertprep.instances.vocabulary import load_vocabulary_of
 from bertprep.options import command_line, fields_of, narrowed, option
@@ -28,7 +32,7 @@ from bertprep.tokens.live import DEFAULT_GROUP, LiveExamples
 from bertprep.work.choose import find_training_records, find_training_tokens
 from bertprep.work.data_set import DataSet
 from bertprep.work.find import find_data_sets, search
-from bertprep.work.layout import TEST, TOKENIZER, TOKENS, TRAINING, VOCABULARY
+from bertprep.work.layout import TEST, TOKENIZER, TOKENS, TRAINING, VOCABULARY, TokenFile
 from bertprep.work.manifest import TOKEN_SHARDS
 from trainer.batches import AnyRecords
 from trainer.checkpoint import is_checkpoint, read_header
@@ -42,7 +46,7 @@ from trainer.token_records import DEFAULT_MASK_AS, TokenRecords
 _OF_SENTENCES = {each.name for each in fields(InstanceSettings)} - {"masked_lm_prob", "whole_word", "seed"}
 _OF_DOCUMENTS = {"mask_as", "packed", "temperature"}
 """The settings that apply only to token shards of sentences, and those that apply only to token shards of documents."""
-_NUMBER = re.compile(r"\d+(\.\d*)?|\.\d+")
+_SAMPLE_BYTES = 1 << 20
 _PREFERRED = RecordFormat.OFRECORD, RecordFormat.TFRECORD, RecordFormat.ARROW, RecordFormat.PARQUET, None
 
 
@@ -91,6 +95,16 @@ class Data:
     cased: bool | None
     choice: str = ""  # how the folder was chosen, for the plan
 
+    @cached_property
+    def fingerprints(self) -> dict[str, str]:
+        """A fingerprint of the files of each split, by split and format, by which a resumed run knows its data again."""
+        splits = {TRAINING: self.records, TEST: self.test}
+        return {
+            f"{split} {'+'.join(records.formats)}": fingerprint(path for each in self.sets for path in _files_of(each, split))
+            for split, records in splits.items()
+            if records is not None
+        }
+
     @property
     def is_packed(self) -> bool:
         """Whether a row of the data has several sequences; `--pack` makes such rows from other data."""
@@ -116,11 +130,32 @@ class Data:
         return "; ".join([f"{self.folders[0]}{others}{self.choice}: {what}", *notes])
 
 
+def fingerprint(paths: Iterable[Path]) -> str:
+    """Return a hash of the names of files, their sizes, and their first, middle and last MiB, wherever the folder lies."""
+    digest = new_hash()
+    for path in paths:
+        size = path.stat().st_size
+        digest.update(os.fsencode(f"{path.name}\n{size}\n"))
+        for start in sorted({0, max(0, size - _SAMPLE_BYTES) // 2, max(0, size - _SAMPLE_BYTES)}):
+            digest.update(read_range(path, start, min(size, _SAMPLE_BYTES)))
+    return str(digest.hexdigest())[:32]
+
+
+def _files_of(data_set: DataSet, split: str) -> Iterator[Path]:
+    """Yield the files of a split; a token shard has several."""
+    for path in data_set.paths(split):
+        files = [path.with_suffix(f".{end}") for end in TokenFile] if data_set.content == TOKEN_SHARDS else [path]
+        yield from (file for file in files if file.is_file())
+
+
 def open_data(options: RunOptions, examples: ExampleSettings, opened: ExitStack) -> Data:
     if isinstance(options, PretrainOptions) and not options.data and options.format is None:
         _check_without_data(examples)
     given_data, choice = (options.data, "") if options.data else _find_newest(options)
     named, weights = read_weights(given_data)
+    for path in named:
+        if path.exists() and not (path.is_dir() or path.is_file()):
+            raise UsageError(f"--data {path}: is neither a folder nor a file; name a folder of records or token shards")
     vocab = options.vocab if isinstance(options, PretrainOptions) else None
     open_split: Callable[..., Any] = Records
     if isinstance(options, PretrainOptions) and _are_tokens(options, named):
@@ -143,6 +178,7 @@ def open_data(options: RunOptions, examples: ExampleSettings, opened: ExitStack)
                 f"{given[0]}: applies to token shards, but {sets[0].folder} contains records; leave it out, and any --recipe "
                 "that sets it, or name token shards"
             )
+    _check_distinct(sets)
     folders = tuple(each.folder if each.is_whole else path for path, each in zip(named, sets, strict=True))
     records = opened.enter_context(open_split(folders, TRAINING))
     test = _open_test(open_split, dict(zip(folders, sets, strict=True)), opened, is_mixed=bool(weights or examples.temperature))
@@ -185,17 +221,28 @@ def read_weights(given: Sequence[Path]) -> tuple[tuple[Path, ...], tuple[float, 
         raise UsageError(
             f"--data {without}: has no weight, but other folders do; give every folder a weight, such as {without}=0.3, or none"
         )
-    if any(weight <= 0 for weight in weights):
-        raise UsageError(f"--data {' '.join(map(str, given))}: expected weights above 0")
+    if not all(0 < weight < math.inf for weight in weights):
+        raise UsageError(f"--data {' '.join(map(str, given))}: expected weights above 0, such as 0.5")
     return tuple(path for path, _ in separated), tuple(weights)
 
 
 def _read_weight(path: Path) -> tuple[Path, float | None]:
-    """Return a folder without the weight after the last = in its name, and that weight, if there is one."""
-    name, equals, weight = path.name.rpartition("=")
-    if not equals or not name or not _NUMBER.fullmatch(weight):
+    """Return a folder without the weight after the last = in its name, and that weight, if it is a number."""
+    folder, _, weight = str(path).rpartition("=")
+    try:
+        return (as_path(folder), float(weight)) if folder and "/" not in weight else (path, None)
+    except ValueError:
         return path, None
-    return path.with_name(name), float(weight)
+
+
+def _check_distinct(sets: Sequence[DataSet]) -> None:
+    """Raise `UsageError` if a file is in two sets, since it would count twice."""
+    found: set[Path] = set()
+    for each in sets:
+        folder = real_path(each.folder)
+        if found & (files := {folder / name for name in each.files}):
+            raise UsageError(f"--data {each.folder}: is given twice; name each folder once, with a larger weight if it has one")
+        found |= files
 
 
 def _no_weights(given: Path, why: str) -> UsageError:
@@ -362,16 +409,16 @@ def check_fits_model(data: Data, model: ModelConfig, name: str) -> None:
             f"{data.folders[0]}: has records of {data.records.seq} tokens, but the model {name} has max_position_embeddings "
             f"{model.max_position_embeddings}; use shorter records, or a model with more positions"
         )
-    if data.vocabulary_size not in (None, model.vocab_size):
+    tokens = data.vocabulary_size or model.vocab_size
+    if tokens > model.vocab_size:  # fewer are fine: many models are padded to a multiple of 8 or 64
         raise UsageError(
-            f"{data.folders[0]}: was made with a vocabulary of {data.vocabulary_size:,} tokens, but the model {name} has "
-            f"vocab_size {model.vocab_size:,}; set vocab_size to the size of the vocabulary, or use records made with the "
-            "model's vocabulary"
+            f"{data.folders[0]}: was made with a vocabulary of {tokens:,} tokens, but the model {name} has only vocab_size "
+            f"{model.vocab_size:,}; name a model with at least as many, or use records made with the model's vocabulary"
         )
     for records in (data.records, data.test):
         if isinstance(records, Records):
             classes = len(data.task.labels) if data.task.labels else None
-            records.limit_ids(model.vocab_size, model.type_vocab_size, labels=classes)
+            records.limit_ids(tokens, model.type_vocab_size, labels=classes)
 
 
 def check_vocabulary(weights: Path, data: Data) -> str:

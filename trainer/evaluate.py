@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep.errors import BertprepError, UsageError
+from bertprep.errors import BertprepError, UsageError, WriteError
 from bertprep.files.atomic import write_if_different
 from bertprep.files.outputs import check_output, marked_by
 from bertprep.files.paths import local_path, path_arg
@@ -41,7 +41,7 @@ from trainer.settings import EngineSettings, OptimizerSettings, check_folder
 from trainer.tasks import TASKS, task_of_records
 from trainer.tasks.pretraining import Pretraining, PretrainOptions
 from trainer.tasks.task import Scorer, Task
-from trainer.weights import labels_of, model_of, read_weights, resolve_weights
+from trainer.weights import labels_of, model_of, read_weights, resolve_weights, with_rows_of
 
 EVALUATED = ".evaluated"
 """An empty file that marks predictions as written by an evaluation, which may replace them. Other tools use the same names."""
@@ -110,7 +110,7 @@ def run(namespace: argparse.Namespace) -> int:
         check_engine(settings, packed=data.is_packed)
         _check_task(file, task, data.folders[0])
         warnings = filter(None, (check_vocabulary(file, data), _explain_unnamed_labels(file, task)))
-        model = model_of(file) if options.model is None else ModelConfig.load(options.model)
+        model = with_rows_of(file, model_of(file) if options.model is None else ModelConfig.load(options.model))
         for split in splits:
             check_fits_model(split.data, model, options.model or str(file))
         weights, drawn = read_weights(file, model, task, any_head=True)
@@ -232,7 +232,9 @@ def _evaluate_split(engine: Engine, options: EvaluateOptions, split: Split, out:
     batches = EvaluationBatches(split.data.records, batch, most=options.sequences, reporter=reporter)
     error: Exception | None = None
     try:
-        sequences, metrics = evaluate(engine, split.data.task, batches, split.scorer, out if engine.is_first else None)
+        sequences, metrics, unwritten = evaluate(
+            engine, split.data.task, batches, split.scorer, out if engine.is_first else None
+        )
         error = batches.fault or next(iter(batches.bad), None)
         if error is None and split.scorer is None and not metrics:
             error = without_targets(batches)
@@ -244,18 +246,29 @@ def _evaluate_split(engine: Engine, options: EvaluateOptions, split: Split, out:
         name = split.data.task.name_of_split(split.name)
         numbers = ", ".join(f"{metric} {value:.6g}" for metric, value in metrics.items())
         print_results(f"{name}, {sequences:,} sequences: {numbers or 'predictions only, as it has no labels'}")
-        if split.scorer is not None:
-            write_if_different(out / EVALUATED, b"")
+        if split.scorer is not None and unwritten is None:
             print_results(f"  predictions are in {out}")
+        elif unwritten is not None and options.out is None:
+            warn(f"the predictions are not written: {unwritten}, or name another folder with --out")
+    if engine.is_on_any_rank(unwritten is not None and options.out is not None):
+        raise unwritten or BertprepError(f"{split.name}: another process could not evaluate this split; its message says why")
+
+
+class Evaluation(NamedTuple):
+    """The number of valid sequences on all ranks, their metrics, and why predictions could not be written, if they could not.
+
+    There are no metrics if no token is masked, or if a rank could not read all records of a scored task.
+    """
+
+    sequences: int
+    metrics: dict[str, float]
+    unwritten: WriteError | None = None
 
 
 def evaluate(
     engine: Engine, task: Task, batches: EvaluationBatches, scorer: Scorer | None = None, out: Path | None = None
-) -> tuple[int, dict[str, float]]:
-    """Return the number of valid sequences on all ranks, and their metrics; write predictions to `out`, if given.
-
-    There are no metrics if no token is masked, or if a rank could not read all records of a scored task.
-    """
+) -> Evaluation:
+    """Evaluate a model, and write predictions to `out`, if given; a folder that cannot be written costs no metrics."""
     sums, own = np.zeros((len(task.outputs), 3)), 0.0
     outputs: dict[str, list[NDArray[np.float32]]] = {output.name: [] for output in task.outputs}
     for batch in batches:
@@ -267,11 +280,17 @@ def evaluate(
                 outputs[name].append(rows)
     sequences = engine.sum_over_data_ranks(round(own))
     if scorer is None:
-        return sequences, task.metrics(sums)
+        return Evaluation(sequences, task.metrics(sums))
     if engine.is_on_any_rank(bool(batches.bad or batches.fault)):
-        return sequences, {}
+        return Evaluation(sequences, {})
     logits = {name: np.concatenate(rows)[: batches.sequences] for name, rows in outputs.items()}
-    return sequences, scorer.score(logits, out)
+    try:
+        metrics = scorer.score(logits, out)
+        if out is not None:
+            write_if_different(out / EVALUATED, b"")
+    except WriteError as error:
+        return Evaluation(sequences, scorer.score(logits), error)
+    return Evaluation(sequences, metrics)
 
 
 def without_targets(batches: EvaluationBatches) -> BertprepError:

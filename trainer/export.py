@@ -21,6 +21,7 @@ from bertprep.files.paths import as_local_path, as_path, path_arg
 from bertprep.instances.tokenizer_files import TOKENIZER, TOKENIZER_CONFIG
 from bertprep.progress import print_message
 from bertprep.sources.release import BERT_CONFIG, CONFIG
+from bertprep.untrusted import read_bounded
 from bertprep.weights import google_names
 from bertprep.weights.hugging_face import save_weights
 from bertprep.weights.tensor_bundle import write_bundle
@@ -28,7 +29,6 @@ from bertprep.work.layout import GOOGLE_PREFIX, VOCABULARY
 from trainer import checkpoint
 from trainer.checkpoint import is_checkpoint
 from trainer.model_config import ModelConfig
-from trainer.tasks import task_of_checkpoint
 from trainer.weights import HUGGING_FACE_FILE, find_weights
 
 TRANSFORMERS, GOOGLE = TARGETS = ("transformers", "google")
@@ -58,7 +58,7 @@ def export_model(source: Path, target: Path, to: str = TRANSFORMERS) -> None:
     if not is_checkpoint(file):
         raise UsageError(f"{file}: is not a checkpoint of this trainer; name one, or the folder of a run")
     saved, state = checkpoint.read(file)
-    config, task = ModelConfig.from_settings(saved.settings["model"]), task_of_checkpoint(saved.settings)
+    config, task = checkpoint.model_of(file), checkpoint.task_of(file)
     shapes, is_cased = task.variable_shapes(config), saved.settings.get("cased")
     google_names.check_variables(file, {name: value.shape for name, value in state.items()}, shapes)
     weights = {name: state[name] for name in shapes}
@@ -118,11 +118,10 @@ def _read_tokenizer(path: Path) -> tuple[bytes, dict[str, Any], dict[str, int]]:
 
 def _read_vocabulary(path: Path, config: ModelConfig) -> bytes:
     try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise BertprepError(
-            f"{path}: cannot be read: {error.strerror or error}; put the vocabulary of the run next to its checkpoints"
-        ) from error
+        content = read_bounded(path)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise BertprepError(f"{path}: cannot be read: {why}; put the vocabulary of the run next to its checkpoints") from error
     tokens = len(content.splitlines())
     if tokens > config.vocab_size:
         raise BertprepError(

@@ -25,7 +25,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from bertprep.errors import BertprepError
+from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file, explain_write_error, temporary_folder
 from bertprep.files.crc32c import masked_checksum
 from bertprep.files.paths import is_object
@@ -65,6 +65,12 @@ class RunLog:
 
     def __enter__(self) -> RunLog:
         with ExitStack() as opened:
+            for name in (self._name, EVENTS):
+                if (self._out / name).is_symlink():
+                    raise UsageError(
+                        f"{self._out / name}: is a link, through which a run does not write; remove it, or make the whole "
+                        "--out a link"
+                    )
             if is_object(self._out):
                 self._folder = opened.enter_context(temporary_folder(self._out))
                 with suppress(FileNotFoundError):  # the run may have started on another machine, which left its log at the URL

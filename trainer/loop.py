@@ -6,7 +6,7 @@
         every eval_every      save a checkpoint, then evaluate on the test split, also after the last step
     NaN or overflow           fp16 skips the update; other precisions end the run and name the first record of the batch
     only bad records          no update
-    SIGTERM, Ctrl-C           the run ends after this step or evaluation
+    SIGTERM, SIGUSR1 and others, Ctrl-C    the run ends after this step or evaluation
     unreadable data           the run ends; bad records end it once there are more than --skip-bad-records
 
 The number of finished steps decides what comes next. A rank that has to stop raises a flag, which reaches all ranks with the
@@ -36,7 +36,7 @@ from bertprep.work.layout import TEST, TRAINING
 from trainer import checkpoint
 from trainer.batches import EvaluationBatches, GlobalBatch, RankBatch, TrainingBatches
 from trainer.checkpoint import Evaluated, RunState
-from trainer.engines import Engine, StepResult
+from trainer.engines import STOP_SIGNALS, Engine, StepResult
 from trainer.evaluate import evaluate, without_targets
 from trainer.log import RunLog
 from trainer.run import Run
@@ -64,17 +64,19 @@ class Stop:
 
     @contextmanager
     def on_signals(self) -> Iterator[None]:
-        """Make SIGTERM and Ctrl-C stop the run with a checkpoint; a second Ctrl-C raises KeyboardInterrupt."""
+        """Make `STOP_SIGNALS` end the run with a checkpoint; a second Ctrl-C raises KeyboardInterrupt."""
 
         def handle(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - Python calls handlers with both
             if self.is_signalled and number == signal.SIGINT:
                 raise KeyboardInterrupt
+            if self.is_signalled:  # the signal of the CPU limit comes every second
+                return
             self.is_signalled = True
             # Not print: it is not reentrant, and the signal may have interrupted one
             os.write(2, f"{signal.Signals(number).name}: stopping after this step or evaluation, with a checkpoint\n".encode())
 
         with ExitStack() as opened:
-            for number in (signal.SIGTERM, signal.SIGINT):
+            for number in STOP_SIGNALS:
                 opened.callback(signal.signal, number, signal.signal(number, handle))
             yield
 
@@ -122,6 +124,7 @@ def resume(run: Run, engine: Engine) -> RunState:
     state = RunState(run.settings(precision=engine.precision))
     if newest:
         state, arrays = checkpoint.read(newest)
+        checkpoint.check_state(newest, arrays, engine.shapes)
         state.settings = run.settings_resumed_from(newest, precision=engine.precision)
         engine.restore(arrays)
         message = f"{newest}: resuming after step {state.step:,}"
@@ -228,7 +231,10 @@ class _Loop:
         self.make_up_evaluation()
         if self.first < steps and not self.stop.is_agreed:
             self.make_remaining_steps(steps)
-        if self.state.step != self.saved or self.state.evaluated == steps:
+        is_faulty = self.engine.is_on_any_rank(self.stop.fault is not None)
+        if is_faulty:  # files may be repaired before the run is resumed
+            self.state.settings = {**self.state.settings, "files": {}}
+        if self.state.step != self.saved or self.state.evaluated == steps or (is_faulty and self.state.step):
             self.save()
 
     def make_up_evaluation(self) -> None:
@@ -366,7 +372,7 @@ class _Loop:
             self.save()
         batch = GlobalBatch(run.options.batch_size * engine.devices, engine.data_world_size, engine.data_rank)
         batches = EvaluationBatches(test, batch, most=run.eval_sequences, reporter=Reporter(engine.is_first))
-        sequences, metrics = evaluate(engine, run.task, batches, self.scorer)
+        sequences, metrics, _ = evaluate(engine, run.task, batches, self.scorer)
         new_bad, excess = self.bad_records.count(batches.bad)
         error = batches.fault or excess
         if error is None and batches.bad and self.scorer:

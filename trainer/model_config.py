@@ -18,7 +18,8 @@ from bertprep.untrusted import check_values, parse_json, read_bounded
 
 LAYER_NORM_EPSILON = 1e-12  # as in Google's and Hugging Face's code; Keras' default of 1e-3 changes the loss by 4e-3
 MAX_SIZE = 1 << 24
-"""The limit on every size of a model; a larger one is a mistake, or an attempt to exhaust memory."""
+"""The limit on every size of a model; a larger one is a mistake, or an attempt to exhaust memory. There are fewer layers."""
+MAX_LAYERS = 1024
 PRESETS = {  # layers and hidden size of Google's released models; heads have 64 units each
     "tiny": (2, 128),
     "mini": (4, 256),
@@ -60,8 +61,9 @@ class ModelConfig:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.type == "int" and (type(value) is not int or not 1 <= value <= MAX_SIZE):
-                raise UsageError(f"{field.name} {str(value)[:20]}: must be a whole number from 1 to {MAX_SIZE:,}")
+            most = MAX_LAYERS if field.name == "num_hidden_layers" else MAX_SIZE
+            if field.type == "int" and (type(value) is not int or not 1 <= value <= most):
+                raise UsageError(f"{field.name} {str(value)[:20]}: must be a whole number from 1 to {most:,}")
             if field.type == "float" and (type(value) not in (int, float) or not 0 <= value < 1):
                 raise UsageError(f"{field.name} {value!r}: must be a number, at least 0 and below 1")
         if self.hidden_size % self.num_attention_heads:

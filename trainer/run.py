@@ -33,7 +33,7 @@ from trainer.batches import GlobalBatch, TrainingBatches
 from trainer.data import Data, ExampleSettings, check_fits_model, check_vocabulary, load_model, open_data
 from trainer.engines import Engine
 from trainer.engines import oneflow_pipeline as pipeline
-from trainer.engines.choice import check_engine, choose_engine, is_first_process, known_devices, open_engine
+from trainer.engines.choice import check_engine, choose_engine, explain_collision, is_first_process, known_devices, open_engine
 from trainer.log import LOG, PICTURE
 from trainer.model_config import PRESETS, ModelConfig
 from trainer.optimizers import Schedule
@@ -41,7 +41,7 @@ from trainer.settings import AUTO, OPTIMIZERS, PRECISIONS, EngineSettings, Optim
 from trainer.tasks.pretraining import Pretraining, PretrainOptions
 from trainer.tasks.task import Task, entropy
 from trainer.token_records import TokenRecords
-from trainer.weights import check_weights, model_of, resolve_weights, short_name
+from trainer.weights import check_weights, model_of, resolve_weights, short_name, with_rows_of
 
 MODEL_CONFIG = "bert_config.json"
 FEW_STEPS = 50
@@ -226,8 +226,8 @@ class Run:
             "model": asdict(self.model), "schedule": asdict(self.schedule),
             "optimizer": asdict(self.optimizer),
             "seq": records.seq, "pred": records.pred, "examples": examples, "records": len(records),
-            "data": self._data_sha256(), "shuffle_shards": self.shuffle_shards, "global_batch": self.global_batch,
-            "precision": precision, "seed": self.options.seed, "cased": data.cased,
+            "data": self._data_sha256(), "files": data.fingerprints, "shuffle_shards": self.shuffle_shards,
+            "global_batch": self.global_batch, "precision": precision, "seed": self.options.seed, "cased": data.cased,
             "vocabulary_sha256": data.vocabulary_sha256, **self.task.metadata(),
         }  # fmt: skip
 
@@ -315,7 +315,10 @@ def prepare(
         print_message(f"{run.out}: is finished, with {counted(run.schedule.steps, 'step')}; --init {run.out} trains it further")
         return None
     if engine.is_first if engine else is_first_process(settings):
-        opened.enter_context(locked(run.out))
+        try:
+            opened.enter_context(locked(run.out))
+        except BertprepError as error:
+            raise explain_collision(error, settings) from error
         engine_line = f"{settings.engine}: {why_engine}" if why_engine else settings.engine
         _show({**run.plan(), "engine": engine_line})
         if warning:
@@ -335,6 +338,8 @@ def _choose_model(options: RunOptions, data: Data, init: Path | None, *, has_acc
         if name in PRESETS:
             positions = max(model.max_position_embeddings, data.records.seq)
             model = replace(model, max_position_embeddings=positions)
+    if init:
+        model = with_rows_of(init, model)
     check_fits_model(data, model, name)
     if options.attention_dropout is not None:
         model = replace(model, attention_probs_dropout_prob=options.attention_dropout)

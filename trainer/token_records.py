@@ -17,6 +17,7 @@ from bertprep.errors import BadTokenError, UsageError
 from bertprep.records.examples import Examples, Feature, MaskedExamples, Shape
 from bertprep.records.open_file import Closing
 from bertprep.records.records import BadRecordError
+from bertprep.work.choose import find_training_tokens
 from bertprep.work.layout import TOKENS, TRAINING
 
 NOT_PREDICTED = -100
@@ -51,14 +52,17 @@ class TokenRecords(Closing):
         temperature: float | None = None,
         **settings: Any,
     ) -> None:
-        """Open the folders, with `settings` for `TokenDataset`.
+        """Open the folders, with `settings` for `TokenDataset`, after reading all files once to verify their checksums.
 
         `weights` has the weight of each folder, if any. A `temperature` derives them from the folders' sizes, as in `Mixture`.
         """
         from bertprep.tokens.dataset import TokenDataset
         from bertprep.tokens.mixture import Mixture  # imported here: it needs packages that a benchmark machine may lack
 
-        sets = [TokenDataset(folder, split, **settings) for folder in folders]
+        sets = []
+        for folder in folders:
+            has_checksums = find_training_tokens(folder).manifest is not None
+            sets.append(TokenDataset(folder, split, verify=has_checksums, **settings))
         self.folders, self._first = folders, sets[0]
         self.settings = {**settings, "temperature": temperature, **({"weights": [*weights]} if weights else {})}
         self._mixture = None

@@ -7,6 +7,8 @@ same.
 
 from __future__ import annotations
 
+import glob
+from collections.abc import Collection
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -22,15 +24,21 @@ from bertprep.weights import google_names
 from bertprep.weights.google_names import Shapes, WeightFile
 from bertprep.weights.hugging_face import open_weights
 from bertprep.weights.safetensors import open_safetensors
-from bertprep.weights.tensor_bundle import find_prefix, newest_bundle, open_bundle
+from bertprep.weights.tensor_bundle import INDEX_SUFFIX, find_prefix, newest_bundle, open_bundle
 from bertprep.work.layout import GOOGLE_PREFIX, Workspace
 from trainer import checkpoint
 from trainer.checkpoint import is_checkpoint
 from trainer.model_config import ModelConfig
+from trainer.tasks.pretraining import Pretraining
 from trainer.tasks.task import Task
 
-HUGGING_FACE_FILE = "model.safetensors"
+HUGGING_FACE_FILE, PYTORCH_FILE = "model.safetensors", "pytorch_model.bin"
+_FOREIGN = {  # weights that transformers wrote: their framework, the option that reads them, and what that needs
+    "tf_model.h5": ("Keras", "from_tf", "'transformers<4.50' tf-keras torch"),
+    "flax_model.msgpack": ("Flax", "from_flax", "'transformers<4.50' flax torch"),
+}
 Weights = dict[str, NDArray[np.float32]]
+_OUTPUT_BIAS = "cls/predictions/output_bias"
 _DROPOUT = ModelConfig.hidden_dropout_prob  # also of attention weights
 
 
@@ -69,17 +77,53 @@ def find_weights(path: Path) -> Path:
     if prefix := find_prefix(path):
         return prefix
     if path.is_file():
+        _refuse_foreign(path)
         return path
-    kinds = f"a checkpoint, a {HUGGING_FACE_FILE} or a {GOOGLE_PREFIX}"
+    _check_has_index(path)
     if not path.exists():
-        raise UsageError(f"{path}: does not exist; name {kinds}, or a folder that contains one")
+        raise UsageError(
+            f"{path}: does not exist; name a checkpoint, a {HUGGING_FACE_FILE}, a {PYTORCH_FILE} or a {GOOGLE_PREFIX}, or a "
+            "folder that contains one"
+        )
     if checkpoint_file := checkpoint.newest(path):
         return checkpoint_file
-    if (path / HUGGING_FACE_FILE).is_file():
-        return path / HUGGING_FACE_FILE
-    if found := newest_bundle(path, GOOGLE_PREFIX):
-        return found
-    raise UsageError(f"{path}: contains neither a checkpoint nor a {HUGGING_FACE_FILE} nor a {GOOGLE_PREFIX}; name {kinds}")
+    for name in (HUGGING_FACE_FILE, f"{HUGGING_FACE_FILE}.index.json"):
+        if (path / name).is_file():
+            return path / name
+    if prefix := newest_bundle(path, GOOGLE_PREFIX):
+        return prefix
+    for name in (PYTORCH_FILE, f"{PYTORCH_FILE}.index.json"):
+        if (path / name).is_file():
+            return path / name
+    for name in _FOREIGN:
+        _refuse_foreign(path / name)
+    others = sorted(each.name for each in path.glob("*.safetensors"))
+    has = f", or the file {others[0]} itself" if others else ""
+    raise UsageError(
+        f"{path}: contains neither a checkpoint nor a {HUGGING_FACE_FILE}, a {PYTORCH_FILE} or a {GOOGLE_PREFIX}; name a "
+        f"folder that does{has}"
+    )
+
+
+def _check_has_index(path: Path) -> None:
+    """Raise `UsageError` if there is only the data file of a TensorFlow checkpoint, in a folder or with this prefix."""
+    if is_object(path):
+        return
+    for found in (*path.glob("*.data-?????-of-?????"), *path.parent.glob(f"{glob.escape(path.name)}.data-*")):
+        index = found.with_suffix(INDEX_SUFFIX)
+        if not index.is_file():
+            raise UsageError(f"{index}: is missing, but {found.name} exists; copy both files of the TensorFlow checkpoint")
+
+
+def _refuse_foreign(path: Path) -> None:
+    """Raise `UsageError` for weights of a framework that this trainer does not read, with the command that converts them."""
+    if path.name in _FOREIGN and path.is_file():
+        framework, option, packages = _FOREIGN[path.name]
+        raise UsageError(
+            f"{path}: is a model of {framework}, expected a {HUGGING_FACE_FILE}; convert it in an environment with pip install "
+            f'{packages}: python -c "from transformers import BertForPreTraining as Bert; '
+            f"Bert.from_pretrained('{path.parent}', {option}=True).save_pretrained('NEW')\""
+        )
 
 
 def resolve_weights(init: str, workdir: Path, *, named: str = "--init ") -> Path:
@@ -102,7 +146,9 @@ def resolve_weights(init: str, workdir: Path, *, named: str = "--init ") -> Path
 def short_name(file: Path) -> str:
     """Return a name of weights for a run's folder: bert-base-uncased, or run_checkpoint-000001000 for a checkpoint."""
     folder = file.resolve().parent.name
-    return folder if file.name in (HUGGING_FACE_FILE, GOOGLE_PREFIX) else f"{folder}_{file.name.removesuffix('.safetensors')}"
+    if file.name.removesuffix(".index.json") in (HUGGING_FACE_FILE, PYTORCH_FILE, GOOGLE_PREFIX):
+        return folder
+    return f"{folder}_{file.name.removesuffix('.safetensors')}"
 
 
 def model_of(file: Path) -> ModelConfig:
@@ -111,7 +157,7 @@ def model_of(file: Path) -> ModelConfig:
     A checkpoint that was trained without dropout gets BERT's dropout rates.
     """
     if is_checkpoint(file):
-        model = ModelConfig.from_settings(checkpoint.read_header(file)["model"])
+        model = checkpoint.model_of(file)
         if model != model.without_dropout():
             return model
         return replace(model, hidden_dropout_prob=_DROPOUT, attention_probs_dropout_prob=_DROPOUT)
@@ -119,6 +165,17 @@ def model_of(file: Path) -> ModelConfig:
         if (file.parent / name).is_file():
             return ModelConfig.from_file(file.parent / name)
     raise UsageError(f"{file}: has no {BERT_CONFIG} or {CONFIG} next to it; name a file with its sizes by --model FILE")
+
+
+def with_rows_of(file: Path, model: ModelConfig) -> ModelConfig:
+    """Return the model with as many rows of word embeddings as weights have, if they have more.
+
+    Many models are padded to a multiple of 8 or 64, and some have a configuration that does not say so.
+    """
+    with _open(file, (google_names.WORD_EMBEDDINGS,), Pretraining()) as found:
+        shape = found.shapes.get(google_names.WORD_EMBEDDINGS, ())
+    is_padded = shape[1:] == (model.hidden_size,) and shape[0] > model.vocab_size
+    return replace(model, vocab_size=shape[0]) if is_padded else model
 
 
 def read_weights(path: Path, config: ModelConfig, task: Task, *, any_head: bool = False) -> tuple[Weights, str]:
@@ -132,7 +189,7 @@ def read_weights(path: Path, config: ModelConfig, task: Task, *, any_head: bool 
         if not any_head and task.labels is not None and task.labels != labels_of(file):
             names = [name for name in names if name.startswith("bert/")]
         read = checkpoint.read(file).state.__getitem__ if is_checkpoint(file) else found.read  # which checks its sha256
-        weights = {name: np.array(read(name), order="C") for name in names}
+        weights = {name: _padded(read(name), shapes[name]) for name in names}
     drawn = [name for name in shapes if name not in weights]
     return weights, f"--init {file}: lacks {', '.join(drawn)}, which are initialized from the seed" if drawn else ""
 
@@ -144,7 +201,7 @@ def check_weights(path: Path, config: ModelConfig, task: Task) -> None:
         _choose(file, found, shapes)
 
 
-def _open(file: Path, names: Shapes, task: Task) -> AbstractContextManager[WeightFile]:
+def _open(file: Path, names: Collection[str], task: Task) -> AbstractContextManager[WeightFile]:
     if prefix := find_prefix(file):
         return open_bundle(prefix)
     return open_safetensors(file) if is_checkpoint(file) else open_weights(file, names, task.head_names)
@@ -153,7 +210,17 @@ def _open(file: Path, names: Shapes, task: Task) -> AbstractContextManager[Weigh
 def _choose(file: Path, found: WeightFile, expected: Shapes) -> list[str]:
     advice = "give weights of a BERT with the sizes of its bert_config.json"
     google_names.check_variables(file, _body(found.shapes), _body(expected), found.own_name, advice)
-    return [name for name, shape in expected.items() if found.shapes.get(name) == shape]
+    return [name for name, shape in expected.items() if _fits(name, found.shapes.get(name, ()), shape)]
+
+
+def _fits(name: str, found: tuple[int, ...], expected: tuple[int, ...]) -> bool:
+    """Return whether a variable has its shape; the output bias may lack the rows that pad the word embeddings."""
+    return found == expected or (name == _OUTPUT_BIAS and len(found) == 1 and 0 < found[0] < expected[0])
+
+
+def _padded(values: NDArray[np.float32], shape: tuple[int, ...]) -> NDArray[np.float32]:
+    rows = [(0, wanted - size) for wanted, size in zip(shape, values.shape, strict=True)]
+    return np.ascontiguousarray(np.pad(values, rows))
 
 
 def _body(shapes: Shapes) -> dict[str, tuple[int, ...]]:

@@ -88,6 +88,17 @@ def open_local(path: Path) -> BufferedReader:
     return open_plain(_copy(path)) if _is_here(path) else open_download(path)
 
 
+def read_range(path: Path, start: int, size_bytes: int) -> bytes:
+    """Return bytes of a local file, or of an object, of which only these are downloaded unless there is a copy."""
+    if isinstance(path, ObjectPath):
+        path = path.with_status()
+        if not _is_here(path):
+            return object_store.read_range(path, start, size_bytes, path.status())
+    with open_plain(local_copy(path)) as file:
+        file.seek(start)
+        return file.read(size_bytes)
+
+
 def _copy(path: ObjectPath) -> Path:
     status = path.status()
     suffixes = "".join(path.suffixes)[-32:]

@@ -126,10 +126,10 @@ def check_variables(
 def _check_vocabulary(file: Path, found: tuple[int, ...], expected: tuple[int, ...]) -> None:
     if found == expected or len(found) != 2 or found[1] != expected[1]:
         return
-    why = "too few: it has another vocabulary" if found[0] < expected[0] else "it is padded or has another vocabulary"
+    what = "fewer" if found[0] < expected[0] else "more"
     raise BertprepError(
-        f"{file}: has {found[0]:,} word embeddings for a vocabulary of {expected[0]:,} tokens, {why}; give a bert_config.json "
-        f"with vocab_size {found[0]}, and records made with its vocabulary"
+        f"{file}: has {found[0]:,} word embeddings, {what} than the vocab_size {expected[0]:,} of the model; give the "
+        f"bert_config.json that belongs to it, with vocab_size {found[0]}, and records made with its vocabulary"
     )
 
 

@@ -9,19 +9,25 @@ Names correspond to Google's one to one. Dense layers are (out, in), not (in, ou
 
 In a file of BertModel alone, names do not begin with "bert.". The copy of the word embeddings that some files have as the
 head's matrix is ignored. The heads of tasks may have other names, which the caller gives.
+
+A model is one file, safetensors or PyTorch's, or several, which an index lists: {"weight_map": {"name of an array": "file"}}.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bertprep.errors import BertprepError, reading
+from bertprep.files.paths import open_head
+from bertprep.untrusted import NAME, OBJECT, check_values, parse_json, read_bounded
 from bertprep.weights.google_names import Shapes, WeightFile, check_variables
+from bertprep.weights.pytorch import is_pytorch, open_pytorch
 from bertprep.weights.safetensors import open_safetensors, write_safetensors
 
 Weights = Mapping[str, NDArray[np.float32]]
@@ -37,6 +43,7 @@ _THEIR_LAST_WORD = {
 }
 _NO_HEADS: Mapping[str, str] = MappingProxyType({})
 _COPIES = ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias", "bert.embeddings.position_ids")
+_WEIGHT_MAP = "weight_map"
 
 
 def hugging_face_name(name: str) -> str:
@@ -51,18 +58,19 @@ def hugging_face_name(name: str) -> str:
 
 @contextmanager
 def open_weights(path: Path, names: Collection[str], head_names: Mapping[str, str] = _NO_HEADS) -> Iterator[WeightFile]:
-    """Open a `model.safetensors`: the variables in `names` get Google's names, all others their own with slashes for dots.
+    """Open the weights of a model: the variables in `names` get Google's names, all others their own with slashes for dots.
 
     `head_names` maps Google's names to Hugging Face's where these cannot be derived.
     """
-    with open_safetensors(path) as file:
+    with open_arrays(path) as file:
         of_bert_model = "embeddings.word_embeddings.weight" in file.shapes
         own_names = {f"bert.{each}" if of_bert_model else each: each for each in file.shapes}
         stored: dict[str, str] = {}
         for name in names:
             derived = hugging_face_name(name)
             of_old_files = f"{derived.rpartition('.')[0]}.{name.rpartition('/')[2]}"  # LayerNorm.gamma
-            for theirs in (head_names.get(name, derived), of_old_files, derived):
+            of_nvidia = derived.replace(".dense.", ".dense_act.")  # a dense layer with its activation
+            for theirs in (head_names.get(name, derived), of_old_files, derived, of_nvidia):
                 if theirs in own_names:
                     stored[name] = own_names.pop(theirs)
                     break
@@ -74,6 +82,38 @@ def open_weights(path: Path, names: Collection[str], head_names: Mapping[str, st
 
         shapes = {name: file.shapes[each][:: -1 if name.endswith("kernel") else 1] for name, each in stored.items()}
         yield WeightFile(shapes, read, lambda name: head_names.get(name) or hugging_face_name(name))
+
+
+def open_arrays(path: Path) -> AbstractContextManager[WeightFile]:
+    """Open the arrays of a safetensors file, of a file of PyTorch, or of the files that an index lists, by their own names."""
+    if is_index(path):
+        return _open_listed(path)
+    return open_pytorch(path) if is_pytorch(path) else open_safetensors(path)
+
+
+def is_index(path: Path) -> bool:
+    """Return whether a file is JSON, and not safetensors, whose first 8 bytes are a length and so have zeros."""
+    with reading(path), open_head(path) as file:
+        head = file.read(8)
+    return head.lstrip().startswith(b"{") and b"\0" not in head
+
+
+@contextmanager
+def _open_listed(index: Path) -> Iterator[WeightFile]:
+    try:
+        content = check_values(parse_json(read_bounded(index)), {_WEIGHT_MAP: OBJECT}, needed=(_WEIGHT_MAP,))
+        file_of = check_values(content[_WEIGHT_MAP], dict.fromkeys(content[_WEIGHT_MAP], NAME), prefix=f"{_WEIGHT_MAP}.")
+    except (OSError, ValueError) as error:
+        raise BertprepError(f"{index}: is not an index of weights: {error}; download it again") from error
+    with ExitStack() as opened:
+        files: dict[str, WeightFile] = {}
+        for name in sorted(set(file_of.values())):
+            path = index.parent / name
+            if not path.is_file() or is_index(path):
+                raise BertprepError(f"{path}: is missing, but {index.name} lists it; download the model again")
+            files[name] = opened.enter_context(open_arrays(path))
+        shapes = {array: files[name].shapes[array] for array, name in file_of.items() if array in files[name].shapes}
+        yield WeightFile(shapes, lambda array: files[file_of[array]].read(array))
 
 
 def read_weights(path: Path, shapes: Shapes, *, heads: bool = True) -> dict[str, NDArray[np.float32]]:

@@ -23,11 +23,14 @@ from numpy.typing import NDArray
 from bertprep.errors import BertprepError, reading
 from bertprep.files.atomic import atomic_file
 from bertprep.files.object_cache import local_copy
-from bertprep.files.paths import ObjectPath
+from bertprep.files.paths import ObjectPath, open_plain
+from bertprep.untrusted import OBJECT, TEXT, check_values, parse_json
 from bertprep.weights.google_names import WeightFile
 
 _METADATA = "__metadata__"
-_MAX_HEADER_BYTES = 100_000_000  # the package's own limit
+MAX_HEADER_BYTES = 8 << 20
+"""The limit on a header: 60,000 arrays. The package allows 100 MB, which take 2 GB to parse if a stranger wrote them."""
+_LENGTH = struct.Struct("<Q")
 _ALIGNMENT = 8  # bytes; other tools expect the data to be aligned like this
 _FLOATING = ("F16", "BF16", "F32", "F64")
 
@@ -38,7 +41,7 @@ def _opened(path: Path) -> Iterator[Any]:
     from safetensors import SafetensorError, safe_open
 
     try:
-        with reading(path), local_copy(path).open("rb") as copy, safe_open(copy.name, "np") as file:
+        with reading(path), open_plain(local_copy(path)) as copy, safe_open(copy.name, "np") as file:
             yield file
     except SafetensorError as error:
         raise _invalid(path, error) from error
@@ -62,12 +65,31 @@ def read_safetensors(path: Path) -> dict[str, NDArray[np.float32]]:
 def read_metadata(path: Path) -> dict[str, str]:
     """Read the metadata of a file; for an object in a store, only the header is fetched."""
     try:
-        with reading(path):
-            (size,) = struct.unpack("<Q", _read_head(path, 8))
-            header = json.loads(_read_head(path, 8 + min(size, _MAX_HEADER_BYTES))[8:])
-        return dict(header.get(_METADATA, {}))
-    except (AttributeError, ValueError, struct.error) as error:
+        metadata = _read_header(path).get(_METADATA, {})
+        return check_values(metadata, dict.fromkeys(metadata, TEXT), prefix=f"{_METADATA}.")
+    except (TypeError, ValueError) as error:
         raise _invalid(path, error) from error
+
+
+def read_dtypes(path: Path) -> dict[str, str]:
+    """Read the type of each array of a file, such as F32."""
+    try:
+        return {name: str(entry.get("dtype")) for name, entry in _read_header(path).items() if name != _METADATA}
+    except ValueError as error:
+        raise _invalid(path, error) from error
+
+
+def _read_header(path: Path) -> dict[str, Any]:
+    """Read the JSON of a file's header; raises `ValueError` if it is not an object of objects, or is too large."""
+    with reading(path):
+        head = _read_head(path, _LENGTH.size)
+        if len(head) < _LENGTH.size:
+            raise ValueError(f"it has {len(head)} bytes")
+        (size,) = _LENGTH.unpack(head)
+        if size > MAX_HEADER_BYTES:
+            raise ValueError(f"its header would have {size:,} bytes, expected at most {MAX_HEADER_BYTES:,}")
+        header = parse_json(_read_head(path, _LENGTH.size + size)[_LENGTH.size :])
+    return check_values(header, dict.fromkeys(header, OBJECT) if isinstance(header, dict) else {})
 
 
 def _read_head(path: Path, size_bytes: int) -> bytes:
@@ -75,7 +97,7 @@ def _read_head(path: Path, size_bytes: int) -> bytes:
         from bertprep.files import object_store
 
         return object_store.read_head(path, size_bytes)[:size_bytes]
-    with path.open("rb") as file:
+    with open_plain(path) as file:
         return file.read(size_bytes)
 
 
@@ -93,6 +115,6 @@ def write_safetensors(path: Path, arrays: Mapping[str, NDArray[np.float32]], met
     encoded = json.dumps(header, separators=(",", ":")).encode()
     encoded += b" " * (-len(encoded) % _ALIGNMENT)
     with atomic_file(path, replace=True) as file:
-        file.write(struct.pack("<Q", len(encoded)) + encoded)
+        file.write(_LENGTH.pack(len(encoded)) + encoded)
         for name in sorted(arrays):
             file.write(np.ascontiguousarray(arrays[name], "<f4").tobytes())

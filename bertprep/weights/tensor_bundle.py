@@ -1,5 +1,7 @@
 """Reads and writes TensorFlow's checkpoints, PREFIX.index and PREFIX.data-00000-of-00001, with TensorFlow itself.
 
+Before 0.12 TensorFlow wrote one file without suffix (V1), which it still reads.
+
 TensorFlow is imported only when such a file is read or written. Weights for a machine without it can be converted elsewhere:
 
     python -m bertprep.weights.tensor_bundle bert_model.ckpt model.safetensors
@@ -7,6 +9,7 @@ TensorFlow is imported only when such a file is read or written. Weights for a m
 
 from __future__ import annotations
 
+import io
 import re
 import shutil
 import sys
@@ -21,11 +24,12 @@ from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.object_cache import local_copy
-from bertprep.files.paths import as_path, is_object
+from bertprep.files.paths import as_path, is_object, open_plain
 from bertprep.weights.google_names import WeightFile
 from bertprep.weights.hugging_face import save_weights
 
 INDEX_SUFFIX = ".index"
+_TABLE_MAGIC = bytes.fromhex("57fb808b247547db")  # the end of V1's only file, which is a table of LevelDB's form
 
 
 class MissingTensorFlowError(UsageError):
@@ -34,8 +38,16 @@ class MissingTensorFlowError(UsageError):
 
 def find_prefix(path: Path) -> Path | None:
     """Return the prefix of a checkpoint from its prefix or the path of one of its files; None if there is no checkpoint."""
-    prefix = as_path(re.sub(r"\.(index|data-\d{5}-of-\d{5})$", "", str(path)))
-    return prefix if as_path(f"{prefix}{INDEX_SUFFIX}").is_file() else None
+    prefix = as_path(re.sub(r"\.(index|data-\d{5}-of-\d{5}|meta)$", "", str(path)))
+    return prefix if as_path(f"{prefix}{INDEX_SUFFIX}").is_file() or _is_of_v1(prefix) else None
+
+
+def _is_of_v1(path: Path) -> bool:
+    if is_object(path) or not path.is_file() or path.stat().st_size < len(_TABLE_MAGIC):
+        return False
+    with open_plain(path) as file:
+        file.seek(-len(_TABLE_MAGIC), io.SEEK_END)
+        return file.read() == _TABLE_MAGIC
 
 
 def newest_bundle(folder: Path, released: str) -> Path | None:
@@ -48,7 +60,7 @@ def newest_bundle(folder: Path, released: str) -> Path | None:
     steps = {int(match[1]): prefix for prefix in prefixes if (match := re.search(r"-(\d+)$", prefix.name))}
     if steps:
         return steps[max(steps)]
-    if folder / released in prefixes:
+    if folder / released in prefixes or _is_of_v1(folder / released):
         return folder / released
     if len(prefixes) > 1:
         names = ", ".join(sorted(ascii(prefix.name) for prefix in prefixes))

@@ -170,8 +170,8 @@ def test_missing_variables_are_initial_but_for_the_body(tmp_path: Path) -> None:
         ({"max_position_embeddings": 64}, "position.embeddings.* 64 x 8 .*found 32 x 8"),
         ({"num_hidden_layers": 2}, "lacks 16 of .*: bert.encoder.layer.1.attention"),
         ({"vocab_size": 37, "hidden_size": 16}, "word.embeddings.* 37 x 16 .*found 40 x 8"),
-        ({"vocab_size": 37}, "40 word embeddings .* 37 tokens, it is padded"),  # a token might have another one's row
-        ({"vocab_size": 41}, "40 word embeddings .* 41 tokens, too few.*vocab_size 40"),
+        ({"vocab_size": 37}, "40 word embeddings, more .* 37 .*vocab_size 40"),  # unless the model gets the rows of the file
+        ({"vocab_size": 41}, "40 word embeddings, fewer .* 41 .*vocab_size 40"),
     ],
 )
 @WRITERS
@@ -192,10 +192,10 @@ def test_a_body_with_more_layers_is_refused(write: Write, tmp_path: Path) -> Non
 
 def test_files_that_are_not_weights_are_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UsageError, match=r"empty: .*a checkpoint .*model\.safetensors .*bert_model\.ckpt"):
+    with pytest.raises(UsageError, match=r"empty: .*a checkpoint .*model\.safetensors, .*bert_model\.ckpt"):
         read(tmp_path / "empty")
     (tmp_path / "model.bin").write_bytes(b"PK\x03\x04 something else")
-    with pytest.raises(BertprepError, match=r"model\.bin: .*safetensors"):
+    with pytest.raises(BertprepError, match=r"model\.bin: .*PyTorch"):
         read(tmp_path / "model.bin")
 
 

@@ -62,7 +62,7 @@ def paths(tasks: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> d
         (unfinished / MANIFEST).unlink()
         (unfinished / LEDGER).mkdir()
     models = {
-        "few": ModelConfig(vocab_size=10, max_position_embeddings=4), "more": ModelConfig(vocab_size=11),
+        "few": ModelConfig(vocab_size=10, max_position_embeddings=4), "less": ModelConfig(vocab_size=9),
         "small": MODEL, "short": replace(MODEL, max_position_embeddings=8),
         "far": ModelConfig(vocab_size=10, max_position_embeddings=2040),
     }  # fmt: skip
@@ -149,7 +149,7 @@ FAR, FIRST = "--data a --engine tensorflow --model far.json", "checkpoint-000000
         ("--data a --repeat-epochs", USAGE, "--repeat-epochs: | token shards | a "),
         ("--data a --pred 5", USAGE, "--pred: | token shards | a "),
         ("--data a --model few.json", USAGE, "a: | 8 tokens | few.json | max_position_embeddings 4"),
-        ("--data a --model more.json", USAGE, "a: | 10 tokens | more.json | vocab_size"),
+        ("--data a --model less.json", USAGE, "a: | 10 tokens | less.json | vocab_size 9"),
         ("--data a --model enormous", USAGE, "--model enormous: | tiny, mini, | bert_config.json"),
         ("--data a --init none", USAGE, "--init none: does not exist"),
         ("--data {squad} --model tiny", DATA, "{squad}/training/squad_v1.1_training_00000.tfrecord: | SQuAD"),

@@ -132,4 +132,5 @@ def test_records_resume_a_run_on_the_same_records_in_another_format(
         assert status == (STOPPED if stop_at else FINISHED), capsys.readouterr().err
     assert saved_steps(tmp_path / "resumed") == [3, 5, 10]
     last = "checkpoint-000000010.safetensors"
-    assert checkpoints(tmp_path / "resumed")[last] == checkpoints(tmp_path / "uninterrupted")[last]
+    resumed, uninterrupted = (read_header(tmp_path / out / last) for out in ("resumed", "uninterrupted"))
+    assert {**resumed, "files": None} == {**uninterrupted, "files": None}  # the header has the sha256 of the arrays

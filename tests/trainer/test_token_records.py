@@ -14,6 +14,7 @@ import pytest
 import bertprep
 from bertprep import Mixture, TokenDataset
 from bertprep.errors import BertprepError, UsageError
+from bertprep.files.checksums import digest
 from bertprep.tokens.mixture import PERIOD
 from tests.instances.small_tokenizers import TEXT, write_tokenizer
 from tests.tokens.test_dataset import INFO, write_set
@@ -154,6 +155,9 @@ def test_a_row_with_a_bad_id_is_skipped_in_every_epoch(packed: bool, tmp_path: P
     tokens = np.fromfile(corrupt, "<u2")
     tokens[100] = 65_000
     tokens.tofile(corrupt)
+    manifest = json.loads((folder / "manifest.json").read_bytes())
+    manifest["files"][corrupt.name]["blake3"] = digest(corrupt.read_bytes())  # as a faulty tool leaves it
+    (folder / "manifest.json").write_text(json.dumps(manifest))
     options = PretrainOptions(data=(folder,), out=tmp_path / "out", model="tiny", seq=SEQ, batch_size=8, steps=60)
     with pytest.raises(BertprepError, match=r"token 100 is 65,000, .* --skip-bad-records 0; "):
         run(options, given={"packed": packed})

@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import math
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,6 +26,9 @@ from trainer.optimizers import FIRST_LOSS_SCALE, slots
 from trainer.settings import EngineSettings, OptimizerSettings
 from trainer.tasks.task import Sums, Task
 from trainer.weights import initial_values
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
+"""What schedulers send before they end a job: Slurm, SGE and LSF the user's signals, or that of the CPU limit."""
 
 Batch = Mapping[str, NDArray[Any]]
 """This rank's rows of a global batch: features by name, and row_weights (rows,), 0 for filler rows and bad records."""

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bertprep.errors import UsageError
+from bertprep.errors import BertprepError, UsageError
 from bertprep.untrusted import parse_json
 from trainer.engines import Engine, Execution, Processor
 from trainer.engines import oneflow_pipeline as pipeline
@@ -73,8 +73,15 @@ PACKED = ("torch", "tensorflow")
 """The engines that support packed rows; the first one installed is preferred."""
 
 
+_WORLD_SIZE = "WORLD_SIZE"  # set by torchrun, accelerate and deepspeed, each with RANK
+_NUMBERS_OF_TASKS = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+"""Variables of srun and mpirun. They may be of a job whose tasks are runs of their own, so they only explain a collision."""
+
+
 def check_engine(settings: EngineSettings, *, packed: bool = False) -> None:
-    """Raise `UsageError` if the framework is missing, or does not support an option or packed rows."""
+    """Raise `UsageError` if the framework is missing, or does not support an option, packed rows or the launcher."""
+    if settings.engine != "oneflow" and "RANK" in os.environ and (advice := _advice_on_tasks([_WORLD_SIZE], settings)):
+        raise UsageError(f"a launcher such as torchrun started {advice}")
     if packed and settings.engine not in PACKED:
         raise UsageError(
             f"--engine {settings.engine}: does not support packed rows; use --engine {' or '.join(PACKED)}, or train without "
@@ -85,6 +92,24 @@ def check_engine(settings: EngineSettings, *, packed: bool = False) -> None:
             raise UsageError(f"--{name.replace('_', '-')}: {why}; leave it out, or use another --engine")
     if importlib.util.find_spec(settings.engine) is None:
         raise _not_installed(settings.engine, f"{settings.engine} is not installed here")
+
+
+def explain_collision(error: BertprepError, settings: EngineSettings) -> BertprepError:
+    """Return the error for a folder in which another run is writing, which may be a task of the same srun or mpirun."""
+    advice = "" if settings.engine == "oneflow" else _advice_on_tasks(_NUMBERS_OF_TASKS, settings)
+    return BertprepError(f"{error}; srun or mpirun started {advice}") if advice else error
+
+
+def _advice_on_tasks(variables: Sequence[str], settings: EngineSettings) -> str:
+    """Return how to start the trainer if a launcher has started more processes than there are hosts, else ""."""
+    tasks = max((int(text) for name in variables if (text := os.environ.get(name, "")).isdecimal()), default=1)
+    if tasks <= max(1, len(settings.hosts)):
+        return ""
+    local = os.environ.get("LOCAL_WORLD_SIZE", tasks)
+    return (
+        f"{tasks} processes of this command, but the trainer starts those of a host's devices itself: start it once, by python "
+        f"-m trainer ... --devices {local}, or once on each host with --hosts HOST0:PORT,HOST1:PORT and --host-rank"
+    )
 
 
 def choose_engine(settings: EngineSettings, *, packed: bool = False) -> tuple[EngineSettings, str]:

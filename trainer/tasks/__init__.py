@@ -47,5 +47,5 @@ def task_of_checkpoint(header: Mapping[str, Any]) -> Task:
             if task is not None:
                 return task
     raise BertprepError(
-        f"the checkpoint is for the task {metadata!r:.200}, which this version does not know; use a newer version"
+        f"is a checkpoint for the task {metadata!r:.200}, which this version does not know; use a newer version"
     )
