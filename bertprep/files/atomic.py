@@ -262,6 +262,21 @@ def remove_folder(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
+@contextmanager
+def without_empty_folders(path: Path) -> Iterator[None]:
+    """If the block raises an error, remove the folders that it made at `path`, above and below it, as far as they are empty."""
+    made = [] if isinstance(path, ObjectPath) else [each for each in (path, *path.parents) if not each.exists()]
+    try:
+        yield
+    except (BertprepError, OSError):
+        if made:
+            below = [Path(parent) for parent, _, _ in os.walk(path, topdown=False)]
+            for folder in (*below, *made):
+                with suppress(OSError):  # it has files, or does not exist
+                    folder.rmdir()
+        raise
+
+
 def sync_folder(folder: Path) -> None:
     """Sync `folder`, so that renames in it survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)
