@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
 from numbers import Integral
@@ -255,7 +255,7 @@ class LiveExamples(ColumnDataset):
 
 def _check_arguments(data: Any, settings: Any, numbers: Mapping[str, tuple[Any, int]]) -> None:
     """Raise `UsageError` for an argument of another type, or a number below its smallest value."""
-    if not isinstance(data, Path | str | Sequence):
+    if not isinstance(data, Path | str | Iterable):
         raise UsageError(f"data {data!r:.80}: expected a path, or a list of paths")
     if settings is not None and not isinstance(settings, InstanceSettings):
         raise UsageError(f"settings {settings!r:.80}: expected InstanceSettings")

@@ -34,7 +34,8 @@ _ROUNDS, _FEW_RECORDS = 10, 50
 _SAMPLED_SHARDS = 16
 _SAMPLED_TOKENS = 1 << 14
 _BLOCK_BYTES = 1 << 16  # in which a document usually ends
-_BLANK_LINE = re.compile(rb"\n[ \t\r]*(?=\n)")
+_LONGEST_BLANK = 64  # bytes of a line of white space
+_BLANK_LINE = re.compile(rb"\n(?:[ \t\r\v\f]|\xc2\xa0|\xe3\x80\x80)*(?=\n)")
 
 
 def largest_shares(paths: Sequence[Path]) -> list[float]:
@@ -56,12 +57,12 @@ def _share_in_middle(path: Path) -> float:
         start, end, middle = 0, size, size // 2
         for stop in range(middle, 0, -_BLOCK_BYTES):
             file.seek(begin := max(0, stop - _BLOCK_BYTES))
-            if found := [*_BLANK_LINE.finditer(file.read(stop - begin + 1))]:
+            if found := [*_BLANK_LINE.finditer(file.read(stop - begin + _LONGEST_BLANK))]:
                 start = begin + found[-1].end()
                 break
-        for begin in range(middle, size, _BLOCK_BYTES):
+        for begin in range(max(middle, start), size, _BLOCK_BYTES):
             file.seek(begin)
-            if match := _BLANK_LINE.search(file.read(_BLOCK_BYTES + 1)):
+            if match := _BLANK_LINE.search(file.read(_BLOCK_BYTES + _LONGEST_BLANK)):
                 end = begin + match.start()
                 break
         if end - start <= MOST_OF_TEXT * size:

@@ -99,6 +99,19 @@ def test_what_the_advice_names_mends_one_document(said: Said) -> None:
     assert "lone-document" not in said("validate", "of_books")
 
 
+@pytest.mark.parametrize("blank", ["", "  \t", "\u00a0", "\u3000"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_whatever_blank_line_separates_two_documents_they_are_two(said: Said, blank: str, end: str) -> None:
+    """Equal halves, so that the blank line is in the middle of the file."""
+    write("text.txt", ONE_DOCUMENT)
+    vocab = ["--vocab", train(said, "text.txt")]
+    both = f"{blank}\n".join([sentences(40), sentences(40)]).replace("\n", end)
+    Path("two.txt").write_bytes(both.encode())
+    printed = said("create", "--input", "two.txt", "--output", "out", *vocab, *SETTINGS)
+    assert "1 file became 2 documents" in printed
+    assert "document, " not in printed
+
+
 def test_a_file_for_each_document_makes_shards_of_one_document(said: Said) -> None:
     texts = [write(f"{number}.txt", sentences(60, seed=number)) for number in range(3)]
     vocab = ["--vocab", train(said, "0.txt")]
