@@ -57,8 +57,9 @@ def _share_in_middle(path: Path) -> float:
         start, end, middle = 0, size, size // 2
         for stop in range(middle, 0, -_BLOCK_BYTES):
             file.seek(begin := max(0, stop - _BLOCK_BYTES))
-            if found := [*_BLANK_LINE.finditer(file.read(stop - begin + _LONGEST_BLANK))]:
-                start = begin + found[-1].end()
+            found = _BLANK_LINE.finditer(file.read(stop - begin + _LONGEST_BLANK))
+            if ends := [match.end() for match in found if match.start() < stop - begin]:
+                start = begin + ends[-1]
                 break
         for begin in range(max(middle, start), size, _BLOCK_BYTES):
             file.seek(begin)
