@@ -265,7 +265,8 @@ def remove_folder(path: Path) -> None:
 @contextmanager
 def without_empty_folders(path: Path) -> Iterator[None]:
     """If the block raises an error, remove the folders that it made at `path`, above and below it, as far as they are empty."""
-    made = [] if isinstance(path, ObjectPath) else [each for each in (path, *path.parents) if not each.exists()]
+    folders = () if isinstance(path, ObjectPath) else (path, *path.parents)
+    made = [each for each in folders if not os.path.lexists(each)]  # raises no error where a folder cannot be read
     try:
         yield
     except (BertprepError, OSError):
