@@ -142,3 +142,11 @@ def explain_removed_folder(error: BaseException | None) -> BertprepError | None:
     except FileNotFoundError:
         return BertprepError("the folder in which this command was started was removed; change to another one (cd)")
     return None
+
+
+def out_of_memory() -> BertprepError:
+    """Return the error for a `MemoryError`, which Python raises where the OS gives no more memory."""
+    return BertprepError(
+        "there is not enough memory: a command takes about 1 GB of address space, and each worker more; raise the limit "
+        "(ulimit -v), or use fewer --workers or smaller shards"
+    )

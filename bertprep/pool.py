@@ -1,8 +1,9 @@
 """Runs one function over many tasks in worker processes of this machine; `ray_pool` does the same on a cluster.
 
 Each worker has a pipe of its own, so if one dies, the run fails with the name of its task. A single worker is the calling
-process itself. On Linux, workers are forked (2 ms), unless the process has used an object store, whose client has threads that
-a fork loses. `map_in_threads` is for kernels and NumPy, which release Python's lock.
+process itself, and so it is in a worker of another program's pool, which may not start processes. On Linux, workers are
+forked (2 ms), unless the process has used an object store, whose client has threads that a fork loses. `map_in_threads` is
+for kernels and NumPy, which release Python's lock.
 """
 
 import contextlib
@@ -18,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bertprep.errors import BertprepError, explain_system_error
+from bertprep.errors import BertprepError, explain_system_error, out_of_memory
 from bertprep.files import object_store
 
 Argument = TypeVar("Argument")
@@ -47,15 +48,16 @@ def default_workers() -> int:
 def map_in_threads(function: Callable[[Item], Result], items: Iterable[Item], *, most: int | None = None) -> list[Result]:
     """Return function(item) for each item, in order, computed in one thread per processor or at most `most` threads.
 
-    The calling thread works too, and computes the items that other threads did not finish. (`concurrent.futures` waits forever
-    for a thread that ended because memory ran out.) After a failure no thread begins another item, and the error of the first
-    item that failed is raised.
+    The calling thread works too. After a failure no thread begins another item, and the error of the first item that failed is
+    raised. Only a thread that memory does not suffice for fails alone: the calling thread computes what that thread left.
+    (`concurrent.futures` waits forever for a thread that ended because memory ran out.)
 
     >>> map_in_threads(abs, [-2, 3])
     [2, 3]
     """
     todo = list(items)
     results: dict[int, Result] = {}
+    errors: dict[int, Exception] = {}
     indices = iter(range(len(todo)))  # shared by the threads; taking the next index is atomic
 
     def leave_the_rest() -> None:
@@ -63,13 +65,15 @@ def map_in_threads(function: Callable[[Item], Result], items: Iterable[Item], *,
             pass
 
     def work() -> None:
-        try:
-            for index in indices:
+        for index in indices:
+            try:
                 results[index] = function(todo[index])
-        except Exception:
-            leave_the_rest()
+            except Exception as error:
+                if not isinstance(error, MemoryError) or threading.current_thread() is caller:
+                    errors[index] = error
+                leave_the_rest()
 
-    threads = []
+    caller, threads = threading.current_thread(), []
     try:
         for _ in range(min(default_workers(), most or len(todo), len(todo)) - 1):
             thread = threading.Thread(target=work, daemon=True)
@@ -81,6 +85,8 @@ def map_in_threads(function: Callable[[Item], Result], items: Iterable[Item], *,
         leave_the_rest()  # after Ctrl-C; otherwise no index is left
         for thread in threads:
             thread.join()
+    if errors:
+        raise errors[min(errors)]
     return [results[index] if index in results else function(item) for index, item in enumerate(todo)]
 
 
@@ -97,11 +103,17 @@ def run(
         return
     if isinstance(tasks, Sized):
         workers = min(workers, len(tasks))
-    if workers <= 1:
+    if workers <= 1 or _is_daemonic():
         for name, argument in tasks:
             yield name, function(argument)
         return
     yield from _run_in_processes(function, iter(tasks), workers)
+
+
+def _is_daemonic() -> bool:
+    """Return whether this process is a daemon, such as a worker of a `Pool` or of a DataLoader, which may have no children."""
+    packages = (sys.modules.get(name) for name in ("multiprocess", "multiprocessing"))
+    return any(package.current_process().daemon for package in packages if package)
 
 
 def _run_in_processes(
@@ -204,6 +216,8 @@ def attempt(work: Callable[[], Any]) -> tuple[str, Any]:
     except OSError as error:
         explained = explain_system_error(error)
         return ("error", explained) if explained else ("traceback", traceback.format_exc())
+    except MemoryError:
+        return "error", out_of_memory()
     except BaseException:
         return "traceback", traceback.format_exc()
 
@@ -215,4 +229,4 @@ def _explain_death(name: str, exit_code: int | None) -> BertprepError:
         cause = f"died of {signal.Signals(-exit_code).name}"
     else:
         cause = f"ended with exit status {exit_code}"
-    return BertprepError(f"{name}: the worker {cause}; finished files are kept, and the same command resumes")
+    return BertprepError(f"{name}: the worker {cause}; run the same command again, which keeps files that are finished")

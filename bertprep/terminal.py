@@ -16,7 +16,14 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TextIO
 
-from bertprep.errors import BertprepError, BertprepWarning, explain_removed_folder, explain_system_error, without_secrets
+from bertprep.errors import (
+    BertprepError,
+    BertprepWarning,
+    explain_removed_folder,
+    explain_system_error,
+    out_of_memory,
+    without_secrets,
+)
 
 INTERRUPTED = 130
 """The exit status after Ctrl-C."""
@@ -47,14 +54,20 @@ def styled(text: str, codes: Sequence[str]) -> Printable:
     return Printable(f"\x1b[{';'.join(codes)}m{printable(text)}\x1b[0m")
 
 
-def print_results(*lines: str) -> None:
+def print_results(*lines: str) -> bool:
+    """Print lines to standard output. Return False if its reader closed it, as `head` does.
+
+    What nobody reads is dropped then, and the command goes on, so that its files are written and its exit status is its own.
+    """
     try:
         for line in lines:
             _write(line, sys.stdout)
     except BrokenPipeError:
-        raise
+        _drop_output()
+        return False
     except OSError as error:
         raise _cannot_write(error) from error
+    return True
 
 
 def print_message(text: str) -> None:
@@ -192,14 +205,12 @@ def exit_status(command: Callable[[], int | None], program: str, *, interrupted:
     except KeyboardInterrupt:
         print_message(f"{program}: {interrupted}")
         return INTERRUPTED
-    except BrokenPipeError:  # the reader closed the pipe, like `head`
-        return 0
     except OSError as error:
         if (explained := explain_system_error(error)) is None:
             raise
         failure = explained
-    except ModuleNotFoundError as error:
-        failure = _explain_missing(error)
+    except (MemoryError, ImportError) as error:
+        failure = _explain_failed_import(error) if isinstance(error, ImportError) else out_of_memory()
     print_message(f"{program}: error: {failure}")
     return failure.exit_status
 
@@ -215,16 +226,14 @@ def run_program(main: Callable[[], int], program: str) -> int:
             status = main()
         except SystemExit as ended:  # raised by argparse, for --help and wrong arguments
             status = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
-        except ModuleNotFoundError as error:
-            raise _explain_missing(error) from error
+        except ImportError as error:
+            raise _explain_failed_import(error) from error
         try:
             sys.stdout.flush()
         except OSError as error:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for what the interpreter still writes at exit
+            _drop_output()
             if not (status or isinstance(error, BrokenPipeError)):  # otherwise it is already reported
                 raise _cannot_write(error) from error
-    except BrokenPipeError:
-        pass
     except BertprepError as error:
         print_message(f"{program}: error: {error}")
         status = status or error.exit_status
@@ -234,9 +243,12 @@ def run_program(main: Callable[[], int], program: str) -> int:
     return status
 
 
-def _explain_missing(error: ModuleNotFoundError) -> BertprepError:
+def _explain_failed_import(error: ImportError) -> BertprepError:
+    """Return the error for a package that is missing, or cannot be loaded for want of memory; raise any other one again."""
+    if "failed to map segment" in str(error) or "cannot allocate memory" in str(error).lower():
+        return out_of_memory()
     package = (error.name or "").partition(".")[0]
-    if package in ("", "bertprep", "trainer"):
+    if not isinstance(error, ModuleNotFoundError) or package in ("", "bertprep", "trainer"):
         raise error
     return BertprepError(f"the Python package {package} is not installed; install it with pip install bertprep")
 
@@ -248,6 +260,11 @@ def _open_closed() -> None:
         except OSError:
             os.open(os.devnull, flags)  # gets the lowest free number
             setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115 - for the whole process
+
+
+def _drop_output() -> None:
+    """Open standard output on /dev/null, also for what the interpreter still writes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _cannot_write(error: OSError) -> BertprepError:

@@ -62,7 +62,10 @@ def test_every_task_is_done_once(workers: int) -> None:
     ("function", "message"),
     [
         (die, r"^shard 3: the worker was killed \(SIGKILL\), as the OS does when memory runs out; "),
-        (leave, r"^shard 3: the worker ended with exit status 7; finished files are kept, and the same command resumes$"),
+        (
+            leave,
+            r"^shard 3: the worker ended with exit status 7; run the same command again, which keeps files that are finished$",
+        ),
         (refuse, r"^three is not allowed$"),
     ],
 )

@@ -53,8 +53,11 @@ ADVICE = {
     "label-frequencies": _WORDS,
     "label-beside-mask": _MASKING,
     "random-tokens": _MASKING,
-    "next-sentence-share": f"{_LABELS}; if lines are documents, run the text through bertprep shard",
+    "next-sentence-share": "if sentences are as long as a record, make longer records, or records with --pairs none; if lines "
+    f"are documents, run the text through bertprep shard; else {_LABELS}",
     "next-sentence-text": _LABELS,
+    "lone-document": "make the text shards again with blank lines between documents or fewer --shards, or make records with "
+    "--pairs none",
     "record-order": "shuffle the records, or let the trainer shuffle all of them, not only a buffer",
     "short-share": "check that the tool that made the records fills them up to seq",
     "few-predictions": "choose a larger --pred, or a smaller --masked-lm-prob",
@@ -143,6 +146,8 @@ MEANINGS = {
     "random-tokens": "Random replacements are not drawn from the whole vocabulary, so they are easier to recognize.",
     "next-sentence-share": "In half of the records the second segment should be random. Otherwise a model can guess the label.",
     "next-sentence-text": "Segments that are labelled random belong together: labels are wrong, or both come from one text.",
+    "lone-document": "Random next sentences come from the same document as the first, or from very little other text, so a "
+    "model learns little from the label.",
     "record-order": "Neighbouring records are alike. A trainer that shuffles little gets batches of one text.",
     "short-share": "More or fewer records are short than the settings explain.",
     "few-predictions": "The limit on predictions leaves many tokens unmasked, so a step of training teaches less.",

@@ -7,7 +7,7 @@ what to do. The limits (docs/reference/findings.md) are far from the values of r
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -25,9 +25,10 @@ from bertprep.instances.lower_case import MANY_CHANGES, LetterChanges
 from bertprep.instances.vocabulary import MANY_PIECES, capital_tokens, case_conflict
 from bertprep.tasks.ner import MANY_NUMBERS
 from bertprep.terminal import counted
+from bertprep.tokens.next_sentences import MOST_OF_TEXT
 from bertprep.work.layout import MANIFEST, TRAINING
 from bertprep.work.manifest import Manifest
-from bertprep.work.truncation import MANY_CUT_OFF, Truncation
+from bertprep.work.truncation import LARGEST_DOCUMENT, MANY_CUT_OFF, TRUNCATION, Truncation
 
 MAX_PADDING = 0.4
 MAX_MISPLACED = 0.01  # of the answers of SQuAD's layout
@@ -35,11 +36,13 @@ MAX_UNKNOWN = 0.02  # of tokens or labels; a vocabulary of the text gives 0.0002
 SHORT_DOCUMENT = 3  # sentences: the largest number of two bits, since documents are counted by bits
 _MAX_SHORT_DOCUMENTS = 0.5  # fraction of all documents
 _FEW_RECORDS, _FEW_RECORDS_OF_ANY_TOOL, _FEW_TOKENS, _FEW_DOCUMENTS = 200, 1000, 10_000, 100
+_FEW_SENTENCES = 20  # of a text shard
 _OF_A_MODEL = (
     "remove these files and make them again with the --vocab of the model that you will train; if it is this one, choose a "
     "model for the text's language and case"
 )
 """The advice on [UNK] in fine-tuning records, whose vocabulary is that of a model."""
+_OF_SEVERAL = f"at most {MOST_OF_TEXT:.0%} of a file's text in one document, since random next sentences come from the others"
 _RECORDS_OF_A_DOCUMENT = 5  # per round; if documents give more, padding comes from short target lengths, which settings request
 
 
@@ -110,6 +113,27 @@ def judge_truncation(truncation: Truncation | None, where: str) -> Iterator[Find
         expected = f"at most {MANY_CUT_OFF:.0%} of the text's tokens cut off from sentences that are longer than a record"
         found = f"{truncation.cut_off:.1%}, from {counted(truncation.long_sentences, 'sentence')}"
         yield Finding("cut-off", where, expected, found, level=WARNING)
+
+
+def judge_lone_documents(entries: Iterable[Mapping[str, Any]], where: str) -> Iterator[Finding]:
+    """Warn if nearly all of the text of a file of pairs is one document, by the entries of a manifest."""
+    shares = []
+    for entry in entries:
+        tokens = max(1, entry.get(TRUNCATION, {}).get("text_tokens", 1))
+        shares.append(1.0 if entry.get("documents") == 1 else entry.get(LARGEST_DOCUMENT, 0) / tokens)
+    lone = [share for share in shares if share > MOST_OF_TEXT]
+    if lone:
+        or_more = " or more" if min(lone) < 1 < len(lone) else ""
+        found = f"{int(100 * min(lone))}%{or_more} in {len(lone):,} of {counted(len(shares), 'file')}"
+        yield Finding("lone-document", where, _OF_SEVERAL, found, level=WARNING)
+
+
+def judge_lone_document(sentences: Sequence[int], file: str) -> Iterator[Finding]:
+    """Warn if one of the documents of a text shard, which have so many sentences, has nearly all of them."""
+    total = sum(sentences)
+    share = max(sentences, default=0) / max(1, total)
+    if total >= _FEW_SENTENCES and share > MOST_OF_TEXT:
+        yield Finding("lone-document", file, _OF_SEVERAL, f"{int(100 * share)}%", level=WARNING)
 
 
 def judge_predictions(seq: int, pred: int, masked_lm_prob: float) -> Iterator[Finding]:

@@ -16,7 +16,7 @@ from bertprep.check.counts import RecordCounts
 from bertprep.check.duplicates import find_duplicates, find_identical_files
 from bertprep.check.expected import expect, fitting_probability
 from bertprep.check.finding import ERROR, Finding
-from bertprep.check.fit import Origin, judge_padding, judge_predictions, judge_truncation
+from bertprep.check.fit import Origin, judge_lone_documents, judge_padding, judge_predictions, judge_truncation
 from bertprep.check.infer import RecordOptions, rules_by_split
 from bertprep.check.outcome import CheckedFile, Checks, Outcome
 from bertprep.check.records import check_file
@@ -26,6 +26,12 @@ from bertprep.check.tasks import check_first_ids
 from bertprep.instances import Vocabulary
 from bertprep.work.data_set import DataSet
 from bertprep.work.layout import TEST
+
+_OF_LONG_SENTENCES = (
+    "most sentences are longer than a record, so none follows another: make longer records with --seq, or records with "
+    "--pairs none, or divide the sentences with bertprep shard"
+)
+"""The advice on random next sentences, if the manifest tells that sentences are long."""
 
 
 class Records(Checks):
@@ -96,8 +102,13 @@ class Records(Checks):
             padding = list(judge_padding(counts, where, origin, records))
             if padding:  # short records cause the padding, and its finding says more
                 of_draws = [finding for finding in of_draws if finding.code != "short-share"]
+            truncation = outcome.truncation(split)
+            if truncation and 2 * truncation.long_sentences > sum(truncation.sentences):
+                of_draws = _advise(of_draws, "next-sentence-share", _OF_LONG_SENTENCES)
             findings += of_draws + padding
-            findings += judge_truncation(outcome.truncation(split), where)
+            findings += judge_truncation(truncation, where)
+            if self._manifest and rules.has_pairs:
+                findings += judge_lone_documents((self._manifest.files.get(name, {}) for name in names), where)
         return findings
 
     def _with_fitting_probability(self, findings: list[Finding]) -> list[Finding]:

@@ -15,7 +15,7 @@ import numpy as np
 from bertprep import kernels
 from bertprep.check.counts import TokenCounts
 from bertprep.check.finding import ERROR, WARNING, Finding
-from bertprep.check.fit import judge_documents
+from bertprep.check.fit import judge_documents, judge_lone_document
 from bertprep.check.outcome import CheckedFile, Checks, Outcome
 from bertprep.check.repeats import HASH_BYTES, find_repeated_documents
 from bertprep.check.sizes import judge_split_sizes
@@ -107,6 +107,7 @@ def check_text(file: CheckedFile) -> None:
     file.blake3 = digest(text)
     file.crc32c = f"{kernels.load().checksum(0, np.frombuffer(text, np.uint8), len(text)):08x}"
     _check_lines(file, text)
+    file.findings += judge_lone_document(sentences, file.name)
 
 
 def _line_at(text: bytes, offset: int) -> int:

@@ -53,7 +53,7 @@ class Create(InFormats, InstanceSettings, TextRequest):
 
             bertprep.create(seq=512, pred=80, workdir="data", progress=True)
         """
-        from bertprep.commands.texts import find_given_tokens, find_text, given_tokens
+        from bertprep.commands.texts import find_given_tokens, find_text, given_tokens, warn_of_lone_documents_in
         from bertprep.text.summary import report_given, warn_of_truncation
         from bertprep.tokens.make import record_job
 
@@ -66,6 +66,8 @@ class Create(InFormats, InstanceSettings, TextRequest):
         else:
             texts, vocabulary, cased = find_text(self, workers, cased=self.cased, pairs=settings.has_pairs)
             settings = replace(settings, cased=cased)
+        if settings.has_pairs:
+            warn_of_lone_documents_in(texts)
         made = self.make(record_job(texts, vocabulary, settings, self.variant, self._folders(texts, settings)), workers)
         if made.is_complete and settings.has_pairs and not texts.is_of_workspace and not tokens:
             report_given(self.reporter, texts, made, lengths=(self.seq,), is_meant=self.lines_are_sentences)

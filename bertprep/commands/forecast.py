@@ -26,6 +26,7 @@ from bertprep.commands.texts import (
     given_texts,
     named_vocabulary,
     texts_of_corpus,
+    warn_of_lone_documents_in,
 )
 from bertprep.config import InstanceSettings, RecordFormat, Variant, VocabularySettings
 from bertprep.errors import BertprepError, UsageError, WriteError
@@ -143,6 +144,8 @@ def _forecast_in(
     from bertprep import kernels
 
     texts = _find_texts(request, folder, pairs=settings.has_pairs)
+    if settings.has_pairs:
+        warn_of_lone_documents_in(texts)
     workers = min(request.workers or pool.default_workers(), len(texts.shards))
     sample = _write_sample(texts, folder / "text", workers)
     total, sampled = _size_of(texts.shards), _size_of(sample.shards)

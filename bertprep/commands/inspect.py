@@ -87,8 +87,9 @@ def run(request: Inspect) -> None:
         print_results(*heading)
         for number in range(first, min(first + request.records, total)):
             description, lines = source.show(number)
-            print_results("", f"{noun} {number}: {description}")
-            print_results(*(write_words(words, width=width, colour=colour) for words in lines))
+            shown = (write_words(words, width=width, colour=colour) for words in lines)
+            if not print_results("", f"{noun} {number}: {description}", *shown):
+                return
 
 
 class _Source(Protocol):

@@ -37,9 +37,12 @@ def show_pages(path: Path, first: int, count: int, columns: int | None) -> None:
             removed = Removed()
             prose = to_prose(page.wikitext, site, removed)
             templates += removed.templates
-            print_results("", f"page {number}: {page.title}: {describe(removed) or 'nothing was removed'}")
+            heading = f"page {number}: {page.title}: {describe(removed) or 'nothing was removed'}"
             is_wide = columns is not None and columns >= _MIN_COLUMNS
-            print_results(*(_side_by_side(page, prose, columns or 0) if is_wide else _in_turn(page, prose)))
+            if not print_results(
+                "", heading, *(_side_by_side(page, prose, columns or 0) if is_wide else _in_turn(page, prose))
+            ):
+                return
     if number < first:
         raise UsageError(f"--record {first}: {path} has {counted(number + 1, 'article')}; choose one of 0 to {number}")
     if templates:

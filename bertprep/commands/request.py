@@ -120,8 +120,14 @@ class OfDocuments(Request):
             raise UsageError(
                 f"--field {self.field!r}: has an empty name; name the key or column, or several separated by commas"
             )
-        if self.join is not None and not self.is_given:
-            raise UsageError(f"--join {self.join}: needs --input or --dataset, whose rows it joins")
+        for option_name, is_used in {
+            f"--field {self.field}": self.field != OfDocuments.field,
+            f"--join {self.join}": self.join is not None,
+            "--one-document-per-file": self.one_document_per_file,
+            "--one-document-per-block": self.one_document_per_block,
+        }.items():
+            if is_used and not self.is_given:
+                raise UsageError(f"{option_name}: needs --input or --dataset, whose documents it finds; give one, or omit it")
         if self.one_document_per_file and self.one_document_per_block:
             raise UsageError("--one-document-per-file and --one-document-per-block: give only one of the two")
         if self.split is None:
@@ -254,6 +260,8 @@ class TextRequest(OfCorpus, OfVocabulary, InParts):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_one_case(self)
+        if self.lines_are_sentences and not self.inputs:
+            raise UsageError("--lines-are-sentences: needs --input, whose lines it is about; give --input, or omit it")
         self.check_output()
 
     def check_output(self) -> None:

@@ -77,6 +77,8 @@ class Shard(ShardSettings, DocumentRequest):
         from bertprep.sources.noted import note_sources
         from bertprep.text.shards import shard_corpus
         from bertprep.text.summary import name_inputs, report_shards, warn_of_lone_documents
+        from bertprep.tokens.next_sentences import largest_shares
+        from bertprep.work.data_set import shards_of_split
 
         started = time.monotonic()
         workspace, corpus = self.workspace, self._name_corpus()
@@ -102,10 +104,8 @@ class Shard(ShardSettings, DocumentRequest):
             counts = {count: sum(entry[count] for entry in files.values()) for count in ("documents", "sentences")}
             is_meant = self.one_document_per_block or exists
             report_shards(self.reporter, name_inputs(sources), counts, training, is_meant=is_meant)
-            documents = {
-                split: [entry["documents"] for name, entry in files.items() if name.startswith(split)] for split in SPLITS
-            }
-            warn_of_lone_documents(documents[TRAINING], documents[TEST])
+            shards = {split: [folder / name for name in shards_of_split(files, split)] for split in SPLITS}
+            warn_of_lone_documents({split: largest_shares(paths) for split, paths in shards.items()})
         return made.since(started)
 
     def _name_corpus(self) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from bertprep.commands.request import TextRequest
+from bertprep.commands.request import OnExecutor, TextRequest
 from bertprep.commands.shard import missing_shards, shard
 from bertprep.config import RECORD_FORMATS, ShardSettings, VocabularySettings
 from bertprep.errors import BertprepError, UsageError
@@ -21,11 +22,12 @@ from bertprep.sources.sample import SAMPLE
 from bertprep.terminal import warn
 from bertprep.text.vocabulary import describe_unused, digest_of_texts, find_vocabulary, train_once
 from bertprep.tokens.make import Texts, TextShard
+from bertprep.tokens.next_sentences import largest_shares, largest_shares_of_tokens
 from bertprep.tokens.shard import TokenShard
 from bertprep.work.choose import find_token_shards
-from bertprep.work.data_set import DataSet
+from bertprep.work.data_set import DataSet, shards_of_split
 from bertprep.work.find import search
-from bertprep.work.layout import SPLITS, TEST, TOKENS, TRAINING, Workspace, text_shard
+from bertprep.work.layout import SPLITS, TEST, TOKENS, TRAINING, Workspace
 from bertprep.work.ledger import is_started
 from bertprep.work.manifest import (
     TEXT_SHARDS,
@@ -45,7 +47,7 @@ def find_text(request: TextRequest, workers: int, *, cased: bool, pairs: bool = 
     given. Without --vocab, a vocabulary is trained if there is none.
     """
     named = named_vocabulary(request, cased=cased)  # refuse a wrong vocabulary before text is sharded
-    texts = given_texts(request, pairs=pairs) if request.inputs else find_corpus(request, workers)
+    texts = given_texts(request, pairs=pairs) if request.inputs else find_corpus(request)
     cased = choose_case(texts.letters, request.reporter, cased=cased, uncased=request.uncased, trains=named is None)
     if named is not None:
         return texts, named, cased
@@ -67,12 +69,12 @@ def choose_case(letters: LetterChanges, reporter: Reporter, *, cased: bool, unca
     return False
 
 
-def find_corpus(request: TextRequest, workers: int) -> Texts:
+def find_corpus(request: TextRequest) -> Texts:
     """Return the text shards of the requested corpus; missing ones are made, except by --part, which needs all of them."""
     workspace = request.workspace
     corpus = choose_corpus(workspace, request.corpus, request.reporter)
     if request.part is None:
-        return texts_of_corpus(workspace, corpus, ensure_shards(workspace, corpus, workers, request.reporter))
+        return texts_of_corpus(workspace, corpus, ensure_shards(request, workspace, corpus))
     if finished := finished_shards(workspace, corpus):
         return texts_of_corpus(workspace, corpus, finished)
     if is_started(folder := workspace.sharded(corpus)):
@@ -99,11 +101,24 @@ def texts_of_corpus(workspace: Workspace, corpus: str, manifest: Manifest) -> Te
     """Return the text shards that the manifest of a corpus lists."""
     made_from = {name: manifest.made_with[name] for name in ("shards", "test_shards", "test_fraction")}
     folder, shards = workspace.sharded(corpus), []
-    for split, count in zip(SPLITS, (made_from["shards"], made_from["test_shards"]), strict=True):
-        for number in range(count):
-            name = text_shard(split, corpus, number)
+    for split in SPLITS:
+        for number, name in enumerate(shards_of_split(manifest.files, split)):
             shards.append(TextShard(folder / name, split, number, manifest.files[name]))
     return Texts(corpus, shards, {**made_from, "text_sha256": sha256_of_text(manifest)}, is_of_workspace=True)
+
+
+def warn_of_lone_documents_in(texts: Texts) -> None:
+    """Warn about texts whose next-sentence pairs would all come from one document."""
+    from bertprep.text.summary import warn_of_lone_documents
+
+    shares = {}
+    for split in SPLITS:
+        shards = [shard for shard in texts.shards if shard.split == split]
+        tokens = [shard.tokens for shard in shards if shard.tokens]
+        with suppress(BertprepError, OSError):  # the worker that reads all of a shard reports the error
+            shares[split] = largest_shares_of_tokens(tokens) if tokens else largest_shares([shard.path for shard in shards])
+    of_user = "token shards" if texts.shards[0].tokens else "files"
+    warn_of_lone_documents(shares, made_from="text shards" if texts.is_of_workspace else of_user)
 
 
 def find_given_tokens(inputs: Sequence[Path | str], reporter: Reporter) -> DataSet | None:
@@ -144,6 +159,8 @@ def given_tokens(tokens: DataSet, request: TextRequest, *, cased: bool) -> tuple
     if manifest is None:  # nothing else tells whether the tokens are cased
         request.check_case(vocabulary, cased=cased)
     letters = LetterChanges.from_counts(manifest.counts if manifest else {})
+    if letters.are_many and not cased:
+        warn(f"{letters.warning}; run bertprep tokenize again with --cased and a cased vocabulary to keep the letters")
     return Texts(_given_name(request), shards, {"shards": len(shards)}, letters_of_tokens=letters), vocabulary
 
 
@@ -196,12 +213,13 @@ def choose_corpus(workspace: Workspace, asked: str | None, reporter: Reporter) -
     return corpus
 
 
-def ensure_shards(workspace: Workspace, corpus: str, workers: int, reporter: Reporter) -> Manifest:
+def ensure_shards(request: OnExecutor, workspace: Workspace, corpus: str) -> Manifest:
     """Return the manifest of a corpus's text shards.
 
-    Missing shards of the sample and of downloads are made, with the settings of the existing ones. Raises `BertprepError` if
-    shards of other text are missing.
+    Missing shards of the sample and of downloads are made, by the workers of the request and with the settings of the existing
+    shards. Raises `BertprepError` if shards of other text are missing.
     """
+    reporter = request.reporter
     if finished := finished_shards(workspace, corpus):
         return finished
     settings: dict[str, Any] = {}
@@ -227,7 +245,8 @@ def ensure_shards(workspace: Workspace, corpus: str, workers: int, reporter: Rep
             check_downloaded(workspace, part)
         name = printed_name(corpus)
         reporter.message(f"making the text shards of {name} first, as bertprep shard --corpus {name} does")
-    return shard(workdir=workspace.root, corpus=corpus, workers=workers, progress=reporter.enabled, **settings).manifest
+    how: dict[str, Any] = {"workers": request.workers, "executor": request.executor, "progress": request.progress}
+    return shard(workdir=workspace.root, corpus=corpus, **how, **settings).manifest
 
 
 def finished_shards(workspace: Workspace, corpus: str) -> Manifest | None:

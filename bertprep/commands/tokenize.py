@@ -16,7 +16,7 @@ from bertprep.commands.function import function_of
 from bertprep.commands.request import DocumentRequest, InRows, TextRequest
 from bertprep.config import ShardSettings
 from bertprep.errors import BertprepError, UsageError
-from bertprep.files.atomic import remove_folder
+from bertprep.files.atomic import remove_folder, without_empty_folders
 from bertprep.files.paths import as_path, path_arg
 from bertprep.options import MADE, WHERE, option
 from bertprep.terminal import print_results, warn
@@ -169,6 +169,15 @@ class Tokenize(TextRequest, DocumentRequest, InRows):
         return made
 
     def _tokenize_documents(self, workers: int) -> Made:
+        if self.output is None or self.part is not None:
+            return self._make_of_documents(workers)
+        with without_empty_folders(as_path(self.output)):
+            try:
+                return self._make_of_documents(workers)
+            finally:  # a later run writes the objects again
+                remove_folder(self.given_folder)
+
+    def _make_of_documents(self, workers: int) -> Made:
         from bertprep.pool import ClusterWorkers
         from bertprep.text.tokenize_documents import document_job, uncovered_warnings
 
@@ -188,7 +197,7 @@ class Tokenize(TextRequest, DocumentRequest, InRows):
             remove_folder(folder / HASHED)
         if self.output is not None and self.part is None:
             documents.report(made, self.reporter)
-        if made.is_complete and self.output is not None:
+        if made.is_complete and self.output is not None:  # the last part
             remove_folder(self.given_folder)
         return made
 
@@ -219,7 +228,7 @@ class Tokenize(TextRequest, DocumentRequest, InRows):
         from bertprep.text.tokenize_documents import DocumentShards, shards_of_corpus, shards_of_sources
         from bertprep.work.manifest import read_manifest
 
-        texts = find_corpus(self, workers)
+        texts = find_corpus(self)
         corpus, name = texts.corpus, f"{tokenizer.info.name}_{tokenizer.info.sha256[:8]}"
         folder = self.workspace.tokens(name, corpus)
         if (manifest := read_manifest(self.workspace.sharded(corpus))) is None:

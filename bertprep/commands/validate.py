@@ -15,7 +15,8 @@ from bertprep.files.outputs import begins_with, write_output
 from bertprep.files.paths import as_path, path_arg, real_path
 from bertprep.options import MAX_NUMBER, OPTIONS, described, option
 from bertprep.terminal import counted, print_message, print_results, warn
-from bertprep.work.layout import TOKENIZER
+from bertprep.work.layout import MANIFEST, TOKENIZER
+from bertprep.work.manifest import MDS, RECORDS, TEXT_SHARDS
 
 if TYPE_CHECKING:
     from bertprep.check.outcome import Outcome
@@ -86,10 +87,7 @@ class Validate(WithVocabulary, OnExecutor):
         for data_set in data_sets:
             for note in data_set.notes:
                 warn(note)
-        if self.vocab is not None and all(data_set.has_documents for data_set in data_sets):
-            raise UsageError(
-                f"--vocab {self.vocab}: is not for whole documents, which have their {TOKENIZER} next to them; leave it out"
-            )
+        self._refuse_unused(data_sets)
         vocabulary = load_vocabulary(as_path(self.vocab)) if self.vocab is not None else None
         workers = self.start_workers(read=[data_set.folder for data_set in data_sets])
         kernels.load()  # before workers fork, so that they share the compiled code
@@ -112,6 +110,26 @@ class Validate(WithVocabulary, OnExecutor):
             if removed:
                 print_message(f"{counted(len(removed), 'file')} {'was' if len(removed) == 1 else 'were'} removed")
         return outcomes
+
+    def _refuse_unused(self, data_sets: Sequence[DataSet]) -> None:
+        """Raise `UsageError` for an option that is about none of the data sets."""
+        if self.vocab is not None and all(each.has_documents or each.content == TEXT_SHARDS for each in data_sets):
+            what = f"whole documents, which have their {TOKENIZER} next to them"
+            what = what if any(each.has_documents for each in data_sets) else "text shards, which need none"
+            raise UsageError(f"--vocab {self.vocab}: is not for {what}; leave it out")
+        of_records = {
+            f"--masked-lm-prob {self.masked_lm_prob}": self.masked_lm_prob is not None,
+            "--whole-word": self.whole_word,
+            f"--pred {self.pred}": self.pred is not None,
+        }
+        if any(each.content == RECORDS and each.manifest is None for each in data_sets):
+            return
+        for name, is_given in of_records.items():
+            if is_given:
+                raise UsageError(
+                    f"{name}: is for records without a {MANIFEST}, and there are none; leave it out, since a manifest has all "
+                    "settings"
+                )
 
 
 REQUEST = Validate
@@ -154,7 +172,6 @@ def run(request: Validate) -> None:
 def _without_mds(data_sets: Sequence[DataSet]) -> list[DataSet]:
     """Return the data sets other than MDS, which is not checked, and warn about it; raise `UsageError` if there is only MDS."""
     from bertprep.tokens.mds import tell_who_reads
-    from bertprep.work.manifest import MDS
 
     others, lines = [], []
     for data_set in data_sets:

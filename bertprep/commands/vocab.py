@@ -56,7 +56,7 @@ class Vocab(VocabularySettings, OfCorpus, OnExecutor):
             check_output(path, is_trained_here, "--output")
         given = check_text_files(self.inputs)
         workers = self.start_workers(shared=None if given else self.workspace.root, read=given)
-        corpus, texts = self._find_texts(given, workers)
+        corpus, texts = self._find_texts(given)
         letters = measure_files([*texts])
         cased = choose_case(letters, self.reporter, cased=self.cased, uncased=self.uncased, trains=True)
         settings = replace(narrowed(VocabularySettings, self), cased=cased)
@@ -74,14 +74,14 @@ class Vocab(VocabularySettings, OfCorpus, OnExecutor):
             warn(line)
         return path
 
-    def _find_texts(self, given: Sequence[Path], workers: int) -> tuple[str, dict[Path, Entry | None]]:
+    def _find_texts(self, given: Sequence[Path]) -> tuple[str, dict[Path, Entry | None]]:
         """Return the name of the corpus, and its text files with their manifest entries (None for files of --input)."""
         if given:
             return name_corpus(GIVEN if self.corpus is None else self.corpus, self.workspace), dict.fromkeys(given)
         from bertprep.commands.texts import choose_corpus, ensure_shards, texts_of_corpus
 
         corpus = choose_corpus(self.workspace, self.corpus, self.reporter)
-        manifest = ensure_shards(self.workspace, corpus, workers, self.reporter)
+        manifest = ensure_shards(self, self.workspace, corpus)
         shards = texts_of_corpus(self.workspace, corpus, manifest).shards
         return corpus, {shard.path: shard.expected for shard in shards if shard.split == TRAINING}
 

@@ -262,6 +262,22 @@ def remove_folder(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
+@contextmanager
+def without_empty_folders(path: Path) -> Iterator[None]:
+    """If the block raises an error, remove the folders that it made at `path`, above and below it, as far as they are empty."""
+    folders = () if isinstance(path, ObjectPath) else (path, *path.parents)
+    made = [each for each in folders if not os.path.lexists(each)]  # raises no error where a folder cannot be read
+    try:
+        yield
+    except (BertprepError, OSError):
+        if made:
+            below = [Path(parent) for parent, _, _ in os.walk(path, topdown=False)]
+            for folder in (*below, *made):
+                with suppress(OSError):  # it has files, or does not exist
+                    folder.rmdir()
+        raise
+
+
 def sync_folder(folder: Path) -> None:
     """Sync `folder`, so that renames in it survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)

@@ -1,8 +1,10 @@
 """Lets one run at a time write to a folder, by a lock on a file in it, and tells whether a run is still alive.
 
-The OS releases the locks of a run when it dies.
+The OS releases the locks of a run when it dies. Some file systems have no locks, such as Lustre without `-o flock`, NFS without
+lockd and many in user space. There a run goes on without a lock, with a warning.
 """
 
+import errno
 import fcntl
 import os
 import time
@@ -11,35 +13,39 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bertprep.errors import BertprepError
-from bertprep.files.atomic import explain_write_error, is_still
+from bertprep.files.atomic import explain_write_error, is_still, without_empty_folders
 from bertprep.files.paths import is_object
 from bertprep.progress import print_message
+from bertprep.terminal import warn
 
 LOCK = ".lock"
 _TRIES, _SECONDS_BETWEEN = 50, 0.002
 """`is_held` takes a lock for microseconds, so a lock counts as held only if it is still taken after a tenth of a second."""
+_WITHOUT_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL}
+"""What `flock` reports on a file system that has no locks."""
 
 
 @contextmanager
 def locked(folder: Path, name: str = LOCK, *, wait: bool = False) -> Iterator[None]:
-    """Hold the lock `name` in `folder` during the block; the folder is created if missing.
+    """Hold the lock `name` in `folder` during the block. A missing folder is created; if the block fails, it goes if empty.
 
     If another run holds the lock, raise `BertprepError`, or with `wait` print a line and wait. Stores have no locks, so for a
-    URL this does nothing.
+    URL this does nothing, and on a file system without locks it only warns.
     """
     if is_object(folder):
         yield
         return
     path = folder / name
-    try:
-        descriptor = _open_locked(path, wait=wait)
-    except OSError as error:
-        raise explain_write_error(path, error) from error
-    try:
-        yield
-    finally:
-        path.unlink(missing_ok=True)
-        os.close(descriptor)
+    with without_empty_folders(folder):
+        try:
+            descriptor = _open_locked(path, wait=wait)
+        except OSError as error:
+            raise explain_write_error(path, error) from error
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+            os.close(descriptor)
 
 
 def hold(path: Path) -> int | None:
@@ -105,6 +111,14 @@ def _open_locked(path: Path, *, wait: bool) -> int:
                 raise BertprepError(f"{taken}; wait for it, or stop it first") from None
             print_message(f"{taken}; waiting for it")
             fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError as error:
+            if error.errno not in _WITHOUT_LOCKS:
+                os.close(descriptor)
+                raise
+            warn(
+                f"the file system has no locks ({error.strerror}), so nothing keeps two runs from writing to one folder; run "
+                "one command at a time there"
+            )
         if is_still(path, descriptor):
             return descriptor
         os.close(descriptor)

@@ -28,13 +28,16 @@ _IN_BUCKET = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123
 _BLOCK_BYTES = 1 << 20
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 HEAD_BYTES = 64 << 10
+_MAX_NAME_BYTES, _MAX_PATH_BYTES = 255, 4095  # of Linux and its file systems
+_SHOWN = 80  # characters of a path that is too long
 _BUFFER_BYTES = 64 << 10  # read buffer of a local file
 
 
 def as_path(text: str | Path) -> Path:
     """Return the path that a user names: a `Path`, or an `ObjectPath` for the URL of a store.
 
-    Raises `UsageError` for another scheme, no bucket, "..", a query, a fragment or control characters.
+    Raises `UsageError` for a path that no file can have, another scheme, no bucket, "..", a query, a fragment or control
+    characters.
 
     >>> as_path("data/part-0"), as_path("file:///data/my%20text.txt")
     (PosixPath('data/part-0'), PosixPath('/data/my text.txt'))
@@ -43,14 +46,14 @@ def as_path(text: str | Path) -> Path:
     """
     if isinstance(text, Path):
         if isinstance(text, ObjectPath) or text.parts[:1] not in _FIRST_PARTS:
-            return text
+            return text if isinstance(text, ObjectPath) else _possible(text)
         text = str(text).replace(":/", "://", 1)  # Path("s3://...") has lost a slash
     if not isinstance(text, str):
         raise UsageError(f"{text!r}: expected a path or a URL")
     scheme, is_url, rest = text.partition("://")
     scheme = scheme.lower()
     if not is_url or "/" in scheme:
-        return Path(text)
+        return _possible(Path(text))
     if scheme == "file":
         return _local(text)
     if scheme not in SCHEMES:
@@ -62,6 +65,20 @@ def as_path(text: str | Path) -> Path:
     if why := why_refused(key):
         raise UsageError(f"{shown(text)}: {why}")
     return ObjectPath(f"{scheme}://{rest}")
+
+
+def _possible(path: Path) -> Path:
+    """Return a local path; raise `UsageError` if no file can have it, which the OS reports in another way for each call."""
+    try:
+        encoded = os.fsencode(path)
+    except UnicodeEncodeError:
+        raise UsageError(f"{str(path)[:_SHOWN]!a}: has a character that no file name can have; name another path") from None
+    longest = max(map(len, encoded.split(b"/")))
+    if longest > _MAX_NAME_BYTES or len(encoded) > _MAX_PATH_BYTES:
+        what = f"a name of {longest:,}" if longest > _MAX_NAME_BYTES else f"{len(encoded):,}"
+        most = _MAX_NAME_BYTES if longest > _MAX_NAME_BYTES else _MAX_PATH_BYTES
+        raise UsageError(f"{str(path)[:_SHOWN]}...: has {what} bytes, expected at most {most:,}; name a shorter path")
+    return path
 
 
 def _local(text: str) -> Path:

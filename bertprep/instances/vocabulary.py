@@ -215,7 +215,10 @@ def load_vocabulary_of(data_set: DataSet, vocab: Path | None = None) -> Vocabula
                 f"{data_set.folder}: has no {VOCABULARY} yet, because it is not finished (--vocab FILE names the vocabulary); "
                 f"{what_finishes(data_set.folder)}"
             )
-        raise UsageError(f"{data_set.folder}: has no {VOCABULARY} next to it; name the vocabulary with --vocab FILE")
+        raise UsageError(
+            f"{data_set.folder}: has no {VOCABULARY} next to it; copy the one that it was made with there, or name it with "
+            "--vocab FILE where a command has that option"
+        )
     vocabulary = load_vocabulary(path)
     expected = sha256_of_vocabulary(data_set.manifest)
     if expected not in (None, vocabulary.sha256):

@@ -276,10 +276,13 @@ def _cast(path: Path, batch: pa.RecordBatch, schema: pa.Schema, first: int) -> p
                 f"{path}: record {first}: column {field.name} cannot be converted to {field.type}: {first_line(error)}; give "
                 "records of one length, without missing values"
             ) from error
-        # Cast halves until a single record fails. They are copies, because pyarrow casts all values behind a slice of lists.
-        half = batch.num_rows // 2
-        _cast(path, batch.take(pa.array(range(half))), schema, first)
-        return _cast(path, batch.take(pa.array(range(half, batch.num_rows))), schema, first + half)
+        # Cast halves until a single record fails, which the error names. They are copies, because pyarrow casts all values
+        # behind a slice of lists.
+        middle = batch.num_rows // 2
+        halves = (0, middle), (middle, batch.num_rows)
+        cast = [_cast(path, batch.take(pa.array(range(*half))), schema, first + half[0]) for half in halves]
+        (whole,) = pa.Table.from_batches(cast).combine_chunks().to_batches()
+        return whole
 
 
 def _open_foreign(

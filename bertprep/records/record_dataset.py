@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep.errors import BertprepError
+from bertprep.errors import BertprepError, UsageError
 from bertprep.files.paths import as_path
 from bertprep.records.columns import COLUMNS, Columns, NoColumnsError, to_columns
 from bertprep.records.examples import Examples
@@ -114,6 +114,8 @@ class RecordDataset(ColumnDataset):
             data = [data]
         elif not isinstance(data, Iterable):
             raise TypeError(f"data is {data!r:.40}, expected the path of a folder or file of records, or a list of paths")
+        if not isinstance(split, str):
+            raise UsageError(f"split {split!r:.80}: expected the name of a split, such as 'train'")
         self._paths, self._split = [as_path(path) for path in data], split
         records = Records(self._paths, split, is_own_name=True)
         self._shape, self._count = records.shape, len(records)

@@ -40,6 +40,7 @@ from bertprep.work.layout import HASHED, SPLITS, TEST, TRAINING
 from bertprep.work.ledger import Entry, Ledger
 from bertprep.work.manifest import MAPPED_TEXT, TOKEN_SHARDS, Manifest, is_in_place, read_manifest, versions_of
 from bertprep.work.parts import Finish, Part
+from bertprep.work.resume import without_prepared
 from bertprep.work.run import Job, Maker, Task
 from bertprep.work.settings import check_same, make_header, read_header
 
@@ -132,7 +133,8 @@ class HeldOut:
         low = None
         if self.settings.test_fraction:
             rows = {path: entry for path, entry in hashed.items() if path.suffix == _ROWS}
-            low = hold_out([*rows], sum(entry["documents"] for entry in rows.values()), self.settings).test[0][0]
+            with without_prepared(folder, folder / HASHED):
+                low = hold_out([*rows], sum(entry["documents"] for entry in rows.values()), self.settings).test[0][0]
         choices = self._choose(documents.shards, [path for path in hashed if path.suffix == _KEYS], low)
         if self.of_shards is not None:
             _warn_of_other_splits(documents.corpus, choices, self.of_shards)

@@ -28,7 +28,7 @@ import numpy.typing as npt
 from bertprep import kernels, pool
 from bertprep.config import ShardSettings
 from bertprep.errors import BertprepError
-from bertprep.files.atomic import atomic_file, remove_folder
+from bertprep.files.atomic import atomic_file, remove_folder, without_empty_folders
 from bertprep.files.checksums import BLAKE3, digest, new_hash
 from bertprep.files.paths import as_path
 from bertprep.progress import Reporter
@@ -42,11 +42,13 @@ from bertprep.text.cleaning import write_lines
 from bertprep.text.ranges import Ranges, divide, hold_out, read_keys
 from bertprep.text.runs import Documents, Sorter, merge_runs, read_windows, run_file
 from bertprep.text.wrapping import Counts
+from bertprep.work.data_set import shards_of_split
 from bertprep.work.layout import MAPPED, SPLITS, TEST, TRAINING, text_shard
 from bertprep.work.ledger import Entry, Ledger
 from bertprep.work.made import Made
 from bertprep.work.manifest import MAPPED_TEXT, TEXT_SHARDS, Manifest, is_in_place, read_manifest, versions_of
 from bertprep.work.parts import Finish, Part
+from bertprep.work.resume import without_prepared
 from bertprep.work.run import Job, Maker, Task
 from bertprep.work.settings import check_same, make_header, read_header
 
@@ -77,14 +79,19 @@ def shard_corpus(
     sentences, words, bytes and BLAKE3 of each shard. Raises `UsageError` if the request cannot be met, and `BertprepError`
     if the text is unusable or the folder has shards of other text or settings.
     """
-    corpus = folder.name
-    steps = _Steps(folder, corpus, settings, workers, part, reporter)
+    steps = _Steps(folder, folder.name, settings, workers, part, reporter)
+    with without_empty_folders(folder):
+        return _shard(steps, sources)
+
+
+def _shard(steps: "_Steps", sources: Sequence[Source]) -> Made:
+    corpus, settings = steps.corpus, steps.settings
     copies = {} if all(source.is_known for source in sources) else _copy_streams(steps, sources)
     sources = [
         source if source.is_known else replace(source, identity={BLAKE3: copies[index].content})
         for index, source in enumerate(sources)
     ]
-    files = hash_files(sources, corpus, workers, reporter)
+    files = hash_files(sources, corpus, steps.workers, steps.reporter)
     made_with = {
         "inputs": sorted(identify_split(sources, files, TRAINING), key=json.dumps),
         "splitter": settings.splitter,
@@ -104,7 +111,7 @@ def shard_corpus(
     if finished:
         ledger = Ledger(folder=steps.folder, kind=TEXT_SHARDS, made_with=finished.made_with, versions=finished.versions)
         tasks = [Task(name, {"text": name}) for name in finished.files]
-        made = Job(_Reduce(corpus), {"text": ledger}, tasks).run(part, workers, reporter)
+        made = Job(_Reduce(corpus), {"text": ledger}, tasks).run(steps.part, steps.workers, steps.reporter)
     if made.is_complete:
         remove_folder(steps.folder / MAPPED)
     return made
@@ -126,17 +133,21 @@ class _Steps:
         """The name of the corpus in messages."""
         return printed_name(self.corpus)
 
+    @property
+    def prepared(self) -> Path:
+        """The folder of the files that the steps make, which is named for everything that they depend on except the text."""
+        of = json.dumps([self.settings.splitter, self.settings.language, {**versions_of(), "python": ""}])
+        return self.folder / MAPPED / hashlib.sha256(of.encode()).hexdigest()[:16]
+
     def run(self, maker: Maker, name: str, tasks: Sequence[Task], workers: int | None = None) -> dict[str, Entry]:
         """Make all files of a step, even those that other parts have not made yet, and return their entries."""
-        versions = versions_of()
-        of = json.dumps([self.settings.splitter, self.settings.language, {**versions, "python": ""}])
-        folder = self.folder / MAPPED / hashlib.sha256(of.encode()).hexdigest()[:16] / name
+        folder = self.prepared / name
         if (self.folder / MAPPED).is_symlink():
             raise BertprepError(f"{self.folder / MAPPED}: is a link, expected a folder made by bertprep; remove the link")
         names = {name for task in tasks for name in task.files.values()}
         if (finished := read_manifest(folder)) and finished.files.keys() != names:
             remove_folder(folder)  # it was made from other inputs
-        ledger = Ledger(folder=folder, kind=MAPPED_TEXT, made_with={}, versions=versions)
+        ledger = Ledger(folder=folder, kind=MAPPED_TEXT, made_with={}, versions=versions_of())
         ledgers = dict.fromkeys(tasks[0].files, ledger)
         workers = workers or self.workers
         step = Job(maker, ledgers, tasks, is_step=True)
@@ -178,7 +189,8 @@ def _make_shards(
 ) -> Made:
     splits = SPLITS if "test_inputs" in made_with else (TRAINING,)
     texts = {split: _sort(steps, split, sources, files, copies) for split in splits}
-    ranges = _find_ranges(texts, steps)
+    with without_prepared(steps.folder, steps.prepared):
+        ranges = _find_ranges(texts, steps)
     runs = {split: _merge(steps, split, text.runs) for split, text in texts.items()}
     skipped = sum((copy.skipped for copy in copies.values()), Counter[str]())
     for text in texts.values():
@@ -203,10 +215,12 @@ def _make_shards(
         left_out=texts[TEST].rows if TEST in texts else (),
         keep_duplicates=steps.settings.keep_duplicates,
     )
-    tasks = []
+    finished, tasks = read_manifest(steps.folder), []
     for split, of_split in zip(SPLITS, (ranges.training, ranges.test), strict=True):
-        for number, (low, high) in enumerate(of_split):
-            name = text_shard(split, steps.corpus, number)
+        names = shards_of_split(finished.files, split) if finished else []  # made in a folder that may have had another name
+        if len(names) != len(of_split):
+            names = [text_shard(split, steps.corpus, number) for number in range(len(of_split))]
+        for name, (low, high) in zip(names, of_split, strict=True):
             tasks.append(Task(name, {"text": name}, _ShardRange(split, low, high)))
     return Job(reduce, {"text": ledger}, tasks).run(steps.part, steps.workers, steps.reporter)
 

@@ -22,6 +22,8 @@ from bertprep.text.padding import (
     describe_text,
     sample_shards,
 )
+from bertprep.tokens.next_sentences import describe_lone
+from bertprep.work.layout import TEST, TRAINING
 from bertprep.work.truncation import MANY_CUT_OFF, Truncation
 
 if TYPE_CHECKING:
@@ -66,27 +68,28 @@ def report_shards(
         _report(reporter, line, sentences, documents)
 
 
-def warn_of_lone_documents(training: Sequence[int], test: Sequence[int]) -> None:
-    """Warn if some of several training shards, or any test shards, have a single document; given are the counts of the shards.
+def warn_of_lone_documents(shares: Mapping[str, Sequence[float]], *, made_from: str = "") -> None:
+    """Warn about shards in which a single document has the text, or nearly all of it.
 
-    The generator draws a random next sentence from another document of the shard. If there is none, it draws from the same one.
+    `shares` has, for each split, the fraction of each shard that its largest document has (`next_sentences.largest_shares`).
+    `made_from` is what records are made from: "text shards", "token shards" or the user's "files"; "" while text is sharded.
     """
-    lone = sum(count == 1 for count in training)
-    if lone and len(training) > 1:
-        warn(
-            f"{lone} of {len(training)} training shards have a single document, whose random next sentences come from itself; "
-            "make fewer shards with --shards, such as --shards 1, or records without next sentences with create --pairs none"
-        )
-    lone = sum(count == 1 for count in test)
-    if lone:
-        if len(test) == 1:
-            shards, advice = "the test split has", "hold out more text with --test-fraction"
+    again = f"make the {made_from} again with " if made_from else ""
+    without = f"make records without next sentences with {'' if made_from else 'create '}--pairs none"
+    for split, only in ((TRAINING, "the text"), (TEST, "the test split")):
+        of_split = shares.get(split, ())
+        fault = describe_lone(of_split, "files" if made_from == "files" else f"{split} shards", only)
+        if not fault:
+            continue
+        if made_from == "files":
+            advice = "put several documents into each file, with a blank line after each"
+        elif len(of_split) > 1:
+            advice = f"{again or 'make '}fewer {'--shards' if again else 'shards with --shards'}, such as --shards 1"
+        elif split == TEST:
+            advice = f"{again}a larger --test-fraction" if again else "hold out more text with --test-fraction"
         else:
-            shards, advice = f"{lone} of {len(test)} test shards have", "make fewer shards with --shards, such as --shards 1"
-        warn(
-            f"{shards} a single document, whose random next sentences come from itself; {advice}, or give more test documents "
-            "with --test-input"
-        )
+            advice = f"{again}blank lines between documents" if again else "separate documents by blank lines"
+        warn(f"{fault}; {advice}, or {without if split == TRAINING else 'give more test documents with --test-input'}")
 
 
 def report_given(

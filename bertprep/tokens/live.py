@@ -17,9 +17,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bertprep.config import InstanceSettings
-from bertprep.errors import UsageError
+from bertprep.errors import BertprepError, UsageError
 from bertprep.files.object_cache import fetch
 from bertprep.files.paths import as_path
+from bertprep.instances.lower_case import LetterChanges
 from bertprep.instances.vocabulary import load_vocabulary_of
 from bertprep.progress import SILENT, Reporter
 from bertprep.records.columns import Columns, to_columns
@@ -37,8 +39,10 @@ from bertprep.records.examples import Examples, Shape, kind_made_with
 from bertprep.records.record_dataset import ColumnDataset
 from bertprep.records.records import BadRecordError, Selection, check_room, select_records
 from bertprep.records.rows import RowMaker
+from bertprep.terminal import warn
 from bertprep.tokens.epoch import Epoch
-from bertprep.tokens.order import RowIds, WindowOrder, check_epoch, check_seed, checked_positions
+from bertprep.tokens.next_sentences import describe_lone, describe_random, largest_shares_of_tokens, sample_tokens
+from bertprep.tokens.order import RowIds, WindowOrder, check_epoch, checked_positions
 from bertprep.tokens.shard import TokenShard
 from bertprep.tokens.shard_instances import ShardInstances
 from bertprep.tokens.token_rows import batch_positions
@@ -75,6 +79,9 @@ class LiveExamples(ColumnDataset):
         `vocab` is needed if there is no vocabulary file next to the shards. The shards decide whether text is cased, whatever
         the `settings` have. `shuffle_shards` is the number of shards whose examples are shuffled together.
         """
+        _check_arguments(data, settings, {"seed": (seed, 0), "shuffle_shards": (shuffle_shards, 1)})
+        if not isinstance(repeat_epochs, bool) or not isinstance(reporter, Reporter):
+            raise UsageError(f"repeat_epochs {repeat_epochs!r:.80}, reporter {reporter!r:.80}: expected a bool and a Reporter")
         folders = [data] if isinstance(data, Path | str) else list(data)
         if not folders:
             raise UsageError("no data; name at least one folder of token shards")
@@ -89,15 +96,32 @@ class LiveExamples(ColumnDataset):
         self._seed_numbers = [number for of_set in of_sets for number in range(len(of_set))]
         fetch({path: checksum for shard in self.token_shards for path, checksum in shard.checksums.items()})
         self._tokens_sha256 = [_sha256_of(shards) for shards in of_sets]
-        if shuffle_shards < 1:
-            raise UsageError(f"shuffle_shards {shuffle_shards}: must be at least 1")
-        self.seed, self.shuffle_shards, self.repeat_epochs = check_seed(seed), shuffle_shards, repeat_epochs
+        self.seed, self.shuffle_shards, self.repeat_epochs = int(seed), int(shuffle_shards), repeat_epochs
         self.shape = Shape(kind_made_with(self.settings), self.settings.seq, self.settings.pred)
         self.kind, self.seq, self.pred = self.shape
         self.shards = len(self.token_shards)
         self._epoch = Epoch()
         self._reporter = reporter
         self._open()
+        self._warn(sets[0])
+
+    def _warn(self, first: DataSet) -> None:
+        """Warn about text that gives poor pairs, or that lost letters when it was lower-cased."""
+        letters = LetterChanges.from_counts(first.manifest.counts if first.manifest else {})
+        if letters.are_many and not self.settings.cased:
+            warn(f"{letters.warning}; tokenize it again with --cased and a cased vocabulary to keep the letters")
+        if not self.settings.has_pairs:
+            return
+        first_shard = self.token_shards[0]
+        try:
+            fault = describe_lone(largest_shares_of_tokens(self.token_shards), "token shards", "the text")
+            line = describe_random(sample_tokens(first_shard), self.vocabulary, self.settings, first_shard.path.name)
+        except BertprepError:  # whoever reads a whole shard gets the error
+            return
+        if fault:
+            warn(f"{fault}; make fewer text shards, of more documents, or give settings with pairs='none'")
+        if line:
+            warn(line)
 
     def _open(self) -> None:
         self._process = os.getpid()
@@ -233,6 +257,19 @@ class LiveExamples(ColumnDataset):
         epoch, shards = self._order.group_after(int(ids.epochs[-1]), int(ids.windows[-1]))
         of_epoch = 0 if self.repeat_epochs else epoch
         self._instances.make_ahead([(of_epoch, shard) for shard in shards.tolist()])
+
+
+def _check_arguments(data: Any, settings: Any, numbers: Mapping[str, tuple[Any, int]]) -> None:
+    """Raise `UsageError` for an argument of another type, or a number below its smallest value."""
+    if not isinstance(data, Path | str | Iterable):
+        raise UsageError(f"data {data!r:.80}: expected a path, or a list of paths")
+    if settings is not None and not isinstance(settings, InstanceSettings):
+        raise UsageError(f"settings {settings!r:.80}: expected InstanceSettings")
+    for name, (value, least) in numbers.items():
+        if isinstance(value, bool) or not isinstance(value, Integral):
+            raise UsageError(f"{name} {value!r:.80}: expected a whole number")
+        if value < least:
+            raise UsageError(f"{name} {value}: must be at least {least}")
 
 
 def shards_of(data_set: DataSet, split: str) -> tuple[TokenShard, ...]:

@@ -31,13 +31,14 @@ from bertprep.records.dataset_info import ledgers_by_format
 from bertprep.records.examples import Shape, kind_made_with
 from bertprep.records.rows import RowMaker
 from bertprep.records.write import entry_of, write_examples
+from bertprep.tokens.next_sentences import describe_random, sample_lines, sample_tokens
 from bertprep.tokens.shard import BIN, TokenShard, write_token_shard
 from bertprep.work.layout import SPLITS, TRAINING, VOCABULARY, TokenFile, record_names, token_files, token_shard_name
 from bertprep.work.ledger import Entry, Ledger
 from bertprep.work.manifest import RECORDS, TOKEN_SHARDS, versions_of
 from bertprep.work.run import Job, Maker, Task
 from bertprep.work.text_identity import check_text, check_unchanged, identify_text, text_entry
-from bertprep.work.truncation import TRUNCATION, Truncation, count_over
+from bertprep.work.truncation import LARGEST_DOCUMENT, TRUNCATION, Truncation, count_over
 
 _SAMPLED_SHARDS = 8  # of which the beginnings are made into records where the disk may be too small
 _MOST_BYTES_OF_RECORDS = 20  # for each byte of text, round and format
@@ -250,6 +251,25 @@ class RecordMaker(ShardMaker):
         super().prepare()
         _ = self.rows
 
+    def warnings(self, todo: Sequence[Task]) -> Iterator[str]:
+        yield from super().warnings(todo)
+        shard: TextShard = todo[0].argument
+        try:
+            if line := describe_random(self._sample(shard), self.vocabulary, self.settings, f"the beginning of {shard.path}"):
+                yield line
+        except (BertprepError, OSError, ValueError):  # the worker that reads the whole file reports the error
+            return
+
+    def _sample(self, shard: TextShard) -> TokenizedShard:
+        """Return the tokens of the first documents of a text."""
+        if shard.tokens:
+            return sample_tokens(shard.tokens)
+        with open_head(shard.path) as file:
+            text = file.read(HEAD_BYTES)
+        if len(text) == HEAD_BYTES:
+            text = without_last_document(text)
+        return sample_lines(self.tokenizer.tokenize_lines(text if text.endswith(b"\n") else text + b"\n"))
+
     def amounts(self, entries: Sequence[Entry]) -> dict[str, float]:
         return {"records": entries[0]["examples"], "MB_of_text": entries[0]["text"]["bytes"] / 1e6}
 
@@ -297,7 +317,7 @@ class RecordMaker(ShardMaker):
         files = {RecordFormat(name): path for name, path in paths.items()}
         written = write_examples(self.rows.blocks(instances), files, self.variant, tidies=False)
         counts = {"documents": shard.documents}
-        lost = {}
+        lost: dict[str, Any] = {}
         if self.settings.has_pairs:
             truncation = Truncation.of_sentences(
                 np.diff(shard.sentence_starts),
@@ -305,7 +325,8 @@ class RecordMaker(ShardMaker):
                 paired=instances.paired_tokens,
                 truncated=instances.truncated_tokens,
             )
-            lost = {TRUNCATION: truncation.as_json()}
+            largest = int(np.diff(shard.sentence_starts[shard.document_starts]).max())
+            lost = {TRUNCATION: truncation.as_json(), LARGEST_DOCUMENT: largest}
         return {name: {**counts, **entry_of(file), "seed": seed, "text": text, **lost} for name, file in written.items()}
 
     def _read(self, shard: TextShard) -> tuple[TokenizedShard, dict[str, Any]]:

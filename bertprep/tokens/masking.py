@@ -40,6 +40,8 @@ class Masking:
     def __post_init__(self) -> None:
         object.__setattr__(self, "masked_lm_prob", _check_share(self.masked_lm_prob))
         object.__setattr__(self, "mask_as", read_mask_as(self.mask_as, f"mask_as {self.mask_as}"))
+        if not isinstance(self.whole_word, bool | np.bool_):
+            raise UsageError(f"whole_word {self.whole_word!r:.80}: expected True or False")
         for name in ("span", "ngram"):
             longest = getattr(self, name)
             if longest is None:

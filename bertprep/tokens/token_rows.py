@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, overload
 
 import numpy as np
@@ -49,6 +50,9 @@ def batch_positions(
     >>> next(batch_positions(4, first=10, stop=13, rows=range(2))).tolist()
     [[40, 41], [44, 45], [48, 49]]
     """
+    for name, number in (("batch size", size), ("first batch", first)):
+        if not isinstance(number, Integral):
+            raise ValueError(f"{name} {number!r:.80}: expected a whole number")
     if size < 1 or first < 0:
         raise ValueError(f"batch size {size:,}, first batch {first:,}: expected at least 1 and at least 0")
     most = (sys.maxsize - start) // size  # positions of later batches would overflow int64

@@ -24,12 +24,15 @@ from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.object_cache import local_copy
-from bertprep.files.paths import as_path, is_object, open_plain
+from bertprep.files.paths import as_path, is_object, open_plain, path_arg
+from bertprep.terminal import counted, exit_status, print_results, run_program
 from bertprep.weights.google_names import WeightFile
 from bertprep.weights.hugging_face import save_weights
 
 INDEX_SUFFIX = ".index"
 _TABLE_MAGIC = bytes.fromhex("57fb808b247547db")  # the end of V1's only file, which is a table of LevelDB's form
+_PROGRAM = "bertprep.weights.tensor_bundle"
+_USE = f"python -m {_PROGRAM} bert_model.ckpt model.safetensors"
 
 
 class MissingTensorFlowError(UsageError):
@@ -147,6 +150,24 @@ def holds(prefix: Path, variables: Mapping[str, NDArray[np.float32]]) -> bool:
         return False
 
 
+def main() -> int:
+    """Write the weights of a checkpoint to a safetensors file; both are named on the command line."""
+    if len(sys.argv) != 3:
+        raise UsageError(f"expected the paths of two files, found {len(sys.argv) - 1}: {_USE}")
+    source, target = map(path_arg, sys.argv[1:])
+    if target.suffix != ".safetensors":
+        raise UsageError(f"{target}: expected a file name that ends in .safetensors: {_USE}")
+    if (prefix := find_prefix(source)) is None:
+        raise BertprepError(f"{source}: is not a TensorFlow checkpoint, which has a file NAME{INDEX_SUFFIX}: {_USE}")
+    if target.exists():
+        raise BertprepError(f"{target}: exists already; remove it, or choose another name")
+    with open_bundle(prefix) as bundle:
+        if not bundle.shapes:
+            raise BertprepError(f"{prefix}: has no floating-point variable; name the checkpoint of a model")
+        save_weights(target, {name: bundle.read(name) for name in bundle.shapes})
+    print_results(f"{target}: {counted(len(bundle.shapes), 'array')}")
+    return 0
+
+
 if __name__ == "__main__":
-    with open_bundle(Path(sys.argv[1])) as source:
-        save_weights(Path(sys.argv[2]), {name: source.read(name) for name in source.shapes})
+    sys.exit(run_program(lambda: exit_status(main, _PROGRAM, interrupted="stopped"), _PROGRAM))

@@ -186,6 +186,15 @@ def in_order(names: Iterable[str]) -> dict[str, str]:
     return dict(sorted(splits.items(), key=lambda item: (split_order(item[1]), by_number(item[0]))))
 
 
+def shards_of_split(names: Iterable[str], split: str) -> list[str]:
+    """Return the files of a split by number. Their names are those of the folder in which they were made.
+
+    >>> shards_of_split(["training/books_training_00001.txt", "test/x.txt", "training/books_training_00000.txt"], "training")
+    ['training/books_training_00000.txt', 'training/books_training_00001.txt']
+    """
+    return [name for name, of in in_order(names).items() if of == split]
+
+
 def token_bins(names: Iterable[str]) -> list[str]:
     """Return the .bin of each token shard among these files."""
     return [name for name in names if name.endswith(f".{TokenFile.BIN}")]

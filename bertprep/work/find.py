@@ -21,6 +21,7 @@ from bertprep.work.data_set import DataSet, in_order, note_skipped, token_bins
 from bertprep.work.format import FormatError
 from bertprep.work.layout import (
     LEDGER,
+    LISTING,
     MANIFEST,
     MAPPED,
     MODELS,
@@ -188,6 +189,10 @@ def _search_named(folder: Path, *, with_empty: bool) -> list[DataSet]:
             return of_split
     if unfinished := _unfinished_in(above):
         raise UsageError(f"{unfinished}: is not finished; {what_finishes(unfinished)}")
+    if (folder / LISTING).exists():
+        raise UsageError(
+            f"{folder}: has no records, but is a download; bertprep shard and create, or task, make records from downloads"
+        )
     if text := _text_in(folder):
         raise UsageError(
             f"{folder}: has no records, but text such as {text.relative_to(folder)}; make records from it with bertprep shard "

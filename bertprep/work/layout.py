@@ -20,6 +20,7 @@ since trainers read everything in it.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from decimal import Decimal
 from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
@@ -125,10 +126,13 @@ def tokens_name(*, cased: bool, vocabulary: str, shards: int, test_fraction: flo
 def _percent(test_fraction: float | None) -> str:
     """Return the percentage of the text that is held out for testing, or "own" if the user gave the test split.
 
-    >>> _percent(0.1), _percent(None)
-    ('10', 'own')
+    >>> _percent(0.1), _percent(0.29), _percent(0.105), _percent(None)
+    ('10', '29', '10.5', 'own')
     """
-    return "own" if test_fraction is None else str(int(test_fraction * 100))
+    if test_fraction is None:
+        return "own"
+    percent = f"{Decimal(repr(float(test_fraction))) * 100:f}"  # exact, so that two fractions never have the same folder
+    return percent.rstrip("0").rstrip(".") if "." in percent else percent
 
 
 def _in_variant(variant: Variant) -> str:

@@ -328,4 +328,15 @@ def is_unfinished(folder: Path) -> bool:
     if (folder / LEDGER).is_dir():
         manifest = read_manifest(folder)
         return not (manifest and is_in_place(folder, manifest.files))
-    return (folder / LISTING).exists() and not (folder / MANIFEST).exists()
+    return (folder / LISTING).exists() and not (folder / MANIFEST).exists() and not _is_downloaded(folder)
+
+
+def _is_downloaded(folder: Path) -> bool:
+    """Return whether a folder has all files that the listing of its download names."""
+    try:
+        listed = parse_json(read_bounded(folder / LISTING))["files"]
+        expected = {file["name"]: file.get("size_bytes") for file in listed}
+        found = sizes_of(folder, expected)
+    except (OSError, ValueError, TypeError, LookupError, AttributeError):  # the download itself reports a corrupt listing
+        return False
+    return all(name in found and size_bytes in (None, found[name]) for name, size_bytes in expected.items())

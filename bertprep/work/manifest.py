@@ -55,7 +55,7 @@ from bertprep.untrusted import (
 from bertprep.version import __version__
 from bertprep.work.format import FORMAT, check_format
 from bertprep.work.layout import DEV, MANIFEST, by_number
-from bertprep.work.truncation import OVER_RULES, TRUNCATION, TRUNCATION_RULES
+from bertprep.work.truncation import LARGEST_DOCUMENT, OVER_RULES, TRUNCATION, TRUNCATION_RULES
 
 MAPPED_TEXT, TEXT_SHARDS, TOKEN_SHARDS, RECORDS, TASK_RECORDS, MDS = (
     "sorted text", "text shards", "token shards", "masked-LM records", "task records", "MDS",
@@ -115,7 +115,7 @@ KINDS = {
             "vocabulary": OBJECT, "converted_to": OBJECT, "converted_from": OBJECT,
         },
         needed=("seq",),  # records of a task that another tool wrote have no pred
-        entry={**_FILE, "examples": COUNT, "seed": SEED, "text": OBJECT, TRUNCATION: OBJECT},
+        entry={**_FILE, "examples": COUNT, "seed": SEED, "text": OBJECT, TRUNCATION: OBJECT, LARGEST_DOCUMENT: COUNT},
         needed_in_entry=(*_NEEDED, "examples"),
     ),
     TASK_RECORDS: Kind(

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 from bertprep.config import DEFAULT_FORMATS, RECORD_FORMATS, InstanceSettings, Variant
 from bertprep.errors import BertprepError
+from bertprep.files.atomic import remove_folder
 from bertprep.files.checksums import SHA256
 from bertprep.files.lock import LOCK, is_held
-from bertprep.files.paths import checksum_of, is_object
+from bertprep.files.paths import checksum_of, is_object, real_path
 from bertprep.options import command_line
 from bertprep.work.format import FormatError
 from bertprep.work.layout import LEDGER, LISTING, MAPPED, TOKENS, VOCABULARY, Workspace
@@ -27,6 +29,8 @@ from bertprep.work.settings import SETTINGS_FILE, read_settings
 AnySettings = TypeVar("AnySettings", InstanceSettings, Variant)
 WAIT = "a process is making it now; wait until it has finished"
 _DEFAULT_WORKDIR = Path("data")
+_LITTLE_BYTES = 24_000_000
+"""The most prepared text that is made again in a few seconds."""
 
 
 def what_finishes(folder: Path) -> str:
@@ -59,6 +63,25 @@ def is_being_made(folder: Path) -> bool:
         return False
     steps = (folder / MAPPED).rglob(f"{LEDGER}/{SETTINGS_FILE}")
     return any(map(is_held, (folder / LEDGER / SETTINGS_FILE, folder / LOCK, *steps)))
+
+
+@contextmanager
+def without_prepared(folder: Path, prepared: Path) -> Iterator[None]:
+    """If the block refuses the text of a folder, remove the files in `prepared` that were made of it on the way.
+
+    So a refused command leaves nothing. Much prepared text stays for the command that corrects the request, and so does text
+    that another process uses.
+    """
+    try:
+        yield
+    except BertprepError:
+        is_here = real_path(prepared) == real_path(folder) / prepared.relative_to(folder)  # not behind a link
+        size_bytes = sum(path.stat().st_size for path in prepared.rglob("*") if path.is_file())
+        if is_here and size_bytes <= _LITTLE_BYTES and not is_being_made(folder):
+            remove_folder(prepared)
+            with suppress(OSError):  # it has other files
+                prepared.parent.rmdir()
+        raise
 
 
 def _options_of(folder: Path, header: dict[str, Any]) -> list[str] | None:

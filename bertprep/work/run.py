@@ -11,7 +11,7 @@ import os
 import signal
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any
 
 from bertprep import pool
 from bertprep.errors import BertprepError
+from bertprep.files.atomic import without_empty_folders
 from bertprep.files.free_space import check_forecast
 from bertprep.progress import SILENT, Reporter
 from bertprep.terminal import listed, warn
@@ -103,19 +104,22 @@ class Job:
         for ledger in names if part is not None else ():
             ledger.is_part = True
         own = self.tasks if part is None else part.assign(self.tasks)
-        try:
-            with closing(self.maker):
-                finished = {ledger: ledger.open(of, binds=part != FINISH) for ledger, of in names.items()}
-                self._check(self.tasks if part == FINISH else own, finished)
-                unfinished = [self._unfinished(task, finished) for task in own]
-                todo = [task for task in unfinished if task.files]
-                if part != FINISH:
-                    self._make(todo, len(own), part, workers, reporter)
-                closed = {ledger: self._close(ledger, of, part, reporter) for ledger, of in names.items()}
-        except BaseException:
-            for ledger, of in names.items():
-                ledger.abandon(of)
-            raise
+        with ExitStack() as folders:
+            for ledger in names:
+                folders.enter_context(without_empty_folders(ledger.folder))
+            try:
+                with closing(self.maker):
+                    finished = {ledger: ledger.open(of, binds=part != FINISH) for ledger, of in names.items()}
+                    self._check(self.tasks if part == FINISH else own, finished)
+                    unfinished = [self._unfinished(task, finished) for task in own]
+                    todo = [task for task in unfinished if task.files]
+                    if part != FINISH:
+                        self._make(todo, len(own), part, workers, reporter)
+                    closed = {ledger: self._close(ledger, of, part, reporter) for ledger, of in names.items()}
+            except BaseException:
+                for ledger, of in names.items():
+                    ledger.abandon(of)
+                raise
         formats = {_format_of(key, ledger): ledger for key, ledger in self.ledgers.items()}
         return Made(
             folders={name: ledger.folder for name, ledger in formats.items()},

@@ -27,6 +27,8 @@ FITTING = (125, 509)
 """The most tokens of text in a record of 128 and of 512 tokens: tokens are counted before the length of records is chosen."""
 TRUNCATION = "truncation"
 """The key of these counts in a file's entry of the manifest."""
+LARGEST_DOCUMENT = "largest_document"
+"""The key, in such an entry, of the number of tokens of the text's largest document."""
 
 
 def count_over(tokens: NDArray[np.int64]) -> dict[str, int]:

@@ -185,7 +185,7 @@ def test_whole_words_of_hanzi_are_single_characters_which_is_said(line: str, sai
 def test_a_vocabulary_that_does_not_fit_the_text_is_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """In a shell by a line, whose advice mends the records, and in Python by a warning where `create` is called."""
     text, out = tmp_path / "text.txt", tmp_path / "out"
-    text.write_text("один два три\nчетыре пять\n\n")
+    text.write_text("один два три\nчетыре пять\n\nшесть семь\nвосемь девять\n\n")
     assert main(["create", "--input", str(text), "--output", str(out), "--vocab", str(VOCABULARY)]) == 0
     (line,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: "))
     assert line == (

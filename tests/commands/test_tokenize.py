@@ -203,7 +203,7 @@ def test_records_of_a_folder_of_tokens_are_those_of_its_text(tokens: Path, copy:
 
 
 def test_records_of_tokens_of_another_tool(foreign: Path, copy: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"has no vocab.txt next to it; name the vocabulary with --vocab FILE"):
+    with pytest.raises(UsageError, match=r"has no vocab.txt next to it; copy the one that it was made with there"):
         create(inputs=[foreign], output=tmp_path / "a", **vars(SETTINGS))
     made = create(inputs=[foreign], output=tmp_path / "a", vocab=VOCABULARY, **vars(SETTINGS), workers=1)
     own = make(copy)

@@ -31,6 +31,7 @@ from bertprep.files.paths import checksum_of
 from bertprep.sources import plain_text
 from bertprep.text import cleaning, ranges, runs, shards
 from bertprep.text.ranges import count_shards
+from bertprep.work import resume
 from bertprep.work.manifest import Manifest, read_manifest
 from bertprep.work.run import FAIL_AFTER
 from bertprep.work.text_identity import identify_text
@@ -353,7 +354,7 @@ def test_two_files_of_one_text_are_both_read(tmp_path: Path) -> None:
     assert sum(entry["documents"] for entry in twice.files.values()) == 200
 
 
-def test_a_wrong_request_is_refused_before_a_shard_is_written(tmp_path: Path) -> None:
+def test_a_wrong_request_is_refused_before_a_shard_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = write(tmp_path / "some.txt", *numbered(*range(300)))
     with pytest.raises(UsageError, match="--shards 300: the text has 300 documents, one of them for testing; give at most 299"):
         shard(tmp_path, text, shards=300)
@@ -363,6 +364,10 @@ def test_a_wrong_request_is_refused_before_a_shard_is_written(tmp_path: Path) ->
         shard(tmp_path / "one", write(tmp_path / "one.txt", "One."))
     with pytest.raises(BertprepError, match="c: no document in 1 input; expected text with a blank line between"):
         shard(tmp_path / "none", write(tmp_path / "none.txt", "***", "---"))
+    assert not (tmp_path / "sharded").exists()
+    monkeypatch.setattr(resume, "_LITTLE_BYTES", 0)  # as if the text were large
+    with pytest.raises(UsageError, match="--shards 300"):
+        shard(tmp_path, text, shards=300)
     assert [path.name for path in (tmp_path / "sharded" / "c").iterdir()] == [".map"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shards._Sort, "make", None)  # what was sorted is used
@@ -424,7 +429,8 @@ def test_a_killed_run_resumes_with_the_same_bytes(tmp_path: Path, after: int, is
 
 
 @pytest.mark.parametrize("where", ["text", "hash", "footer"])
-def test_a_corrupt_run_is_an_error_never_a_wrong_shard(tmp_path: Path, where: str) -> None:
+def test_a_corrupt_run_is_an_error_never_a_wrong_shard(tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resume, "_LITTLE_BYTES", 0)  # what was sorted stays after a refusal, as that of much text does
     texts = numbered(*range(300))
     text = write(tmp_path / "some.txt", *texts)
     with pytest.raises(UsageError):
