@@ -37,8 +37,8 @@ class TokenSampler:
 
     def __init__(self, dataset: TokenRows, *, rank: int = 0, world: int = 1) -> None:
         """Order the rows of a data set; `TokenDataset.sampler` explains the arguments."""
-        if not 0 <= rank < world:
-            raise UsageError(f"rank {rank} of {world}: expected a rank from 0 to {world - 1}")
+        if not isinstance(rank, int) or not isinstance(world, int) or not 0 <= rank < world:
+            raise UsageError(f"rank {rank} of {world}: expected whole numbers, and a rank from 0 to below the number of ranks")
         self.dataset, self.rank, self.world = dataset, rank, world
         self.made_of = state_of_rows(dataset.made_of)
         if not len(self):

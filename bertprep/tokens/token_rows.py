@@ -189,6 +189,8 @@ class TokenRows(ColumnDataset):
     def __getitems__(self, rows: Sequence[int] | Sequence[Position] | NDArray[Any]) -> RecordBatch:
         """Return the rows with these indices or positions; `DataLoader` passes them to its `collate_fn`."""
         self._check_collator(getattr(sys._getframe(1).f_locals.get("self"), "collate_fn", None))  # of a DataLoader's fetcher
+        if isinstance(rows, Position):
+            raise UsageError(f"{self}: its sampler gives single rows; give it as sampler=, beside a batch_size")
         if len(rows) and isinstance(rows[0], Position):
             positions = np.array([row.in_run for row in cast(Sequence[Position], rows)])
             is_back = positions[1:] < positions[:-1]  # once is a framework that fills a last batch from the beginning

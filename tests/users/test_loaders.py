@@ -281,9 +281,17 @@ def test_ranks_of_a_sampler_share_an_epoch(dataset: TokenDataset) -> None:
     ranks = [[position.in_run for position in dataset.sampler(rank=rank, world=3)] for rank in range(3)]
     assert {len(positions) for positions in ranks} == {len(dataset) // 3}
     assert [position for step in zip(*ranks, strict=True) for position in step] == whole[: len(dataset) // 3 * 3]
-    for rank, world in ((2, 2), (-1, 2), (0, 10**6)):
+    for rank, world in ((2, 2), (-1, 2), (0, 10**6), (None, 2), (0, None)):
         with pytest.raises(UsageError, match="rank"):
-            dataset.sampler(rank=rank, world=world)
+            dataset.sampler(rank=rank, world=world)  # type: ignore[arg-type]
+
+
+@pytest.mark.torch
+def test_the_sampler_is_given_as_the_sampler_of_batches(dataset: TokenDataset) -> None:
+    from torch.utils.data import DataLoader
+
+    with pytest.raises(UsageError, match="sampler=, beside a batch_size"):
+        read(DataLoader(dataset, batch_sampler=dataset.sampler(), collate_fn=dataset.collate))  # type: ignore[arg-type]
 
 
 def test_the_rows_of_a_mixture_have_positions_only(tokens: Path) -> None:
