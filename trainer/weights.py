@@ -186,12 +186,22 @@ def read_weights(path: Path, config: ModelConfig, task: Task, *, any_head: bool 
     file, shapes = find_weights(path), task.variable_shapes(config)
     with _open(file, shapes, task) as found:
         names = _choose(file, found, shapes)
-        if not any_head and task.labels is not None and task.labels != labels_of(file):
-            names = [name for name in names if name.startswith("bert/")]
+        known = labels_of(file)
+        are_numbers = known is None and bool(task.labels) and task.labels == tuple(map(str, range(len(task.labels))))
+        other_head = not any_head and task.labels is not None and task.labels != known and not are_numbers
+        if other_head:
+            kept = [name for name in names if name.startswith("bert/")]
+            other_head, names = kept != names, kept
         read = checkpoint.read(file).state.__getitem__ if is_checkpoint(file) else found.read  # which checks its sha256
         weights = {name: _padded(read(name), shapes[name]) for name in names}
     drawn = [name for name in shapes if name not in weights]
-    return weights, f"--init {file}: lacks {', '.join(drawn)}, which are initialized from the seed" if drawn else ""
+    if not drawn:
+        return weights, ""
+    why = "lacks"
+    if other_head:
+        labels = "without names" if known is None else f"{', '.join(known)[:200]}"
+        why = f"has a head for other labels ({labels}), so it lacks"
+    return weights, f"--init {file}: {why} {', '.join(drawn)}, which are initialized from the seed"
 
 
 def check_weights(path: Path, config: ModelConfig, task: Task) -> None:
