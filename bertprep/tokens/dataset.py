@@ -398,7 +398,7 @@ class TokenDataset(TokenRows):
     @cached_property
     def _key_of_shares(self) -> np.uint64:
         """A hash of the documents: sets with one seed draw unrelated fractions, although their rows have the same keys."""
-        read = f"{self.documents.sha256} {self.min_document_tokens} {self.max_document_tokens}"
+        read = f"{self.documents.sha256} {self._choice}"
         key: np.uint64 = np.uint64(int.from_bytes(hashlib.sha256(read.encode()).digest()[:8], "little"))
         return key
 

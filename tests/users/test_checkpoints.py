@@ -640,8 +640,8 @@ def test_folders_and_weights_that_cannot_be_mixed_are_named(
 
 @pytest.mark.parametrize("weights", [(".=1e-4", "../b=+1"), ("../a=5E-1", "../b=.5")])
 def test_weights_may_be_any_numbers_above_0(weights: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("a", "b"):
-        (write_set(tmp_path / name, shards=1) / "tokenizer.json").write_text("{}")
+    for name, shards in (("a", 1), ("b", 2)):
+        (write_set(tmp_path / name, shards=shards) / "tokenizer.json").write_text("{}")
     monkeypatch.chdir(tmp_path / "a")
     command = f"--data {' '.join(weights)} --model tiny --seq 64 --steps 2 --engine torch --batch-size 4 --out {tmp_path}/out"
     assert run_command(*command.split(), "--no-dropout") == FINISHED
