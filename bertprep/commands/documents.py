@@ -80,8 +80,9 @@ def check_documents(
 def find_downloaded(workspace: Workspace, corpus: str) -> list[Source]:
     """Return the sources of the sample corpus or of a downloaded one; none for any other corpus."""
     from bertprep.sources.corpora import parts_of
-    from bertprep.sources.documents import TEXT, Source
+    from bertprep.sources.documents import Source
     from bertprep.sources.downloaded import downloaded_sources
+    from bertprep.sources.kinds import TEXT
     from bertprep.sources.sample import SAMPLE, write_sample
 
     if corpus == SAMPLE:

@@ -19,8 +19,8 @@ import bertprep
 from bertprep.config import VocabularySettings
 from bertprep.errors import BertprepError, UsageError
 from bertprep.sources import documents, plain_text, readers
-from bertprep.sources.documents import DUMP
-from bertprep.sources.inputs import IN_FOLDERS, find_sources, is_dump
+from bertprep.sources.inputs import IN_FOLDERS, find_sources
+from bertprep.sources.kinds import DUMP
 from bertprep.text.train_vocabulary import train_vocabulary
 from bertprep.tokens.documents import open_token_documents
 from tests import corpora
