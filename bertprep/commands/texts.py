@@ -258,7 +258,7 @@ def check_text_files(inputs: Sequence[Path | str]) -> list[Path]:
             )
         if not path.is_file():
             raise UsageError(f"--input {path}: does not exist; name text files")
-        if find_reader(str(path)) != TEXT or is_compressed(str(path)):
+        if is_compressed(str(path)) or find_reader(str(path)) != TEXT:
             raise UsageError(
                 f"--input {path}: expected plain text with one sentence per line; make text shards from the file with bertprep "
                 f"shard --input {path} --corpus NAME, and then use --corpus NAME instead of --input"

@@ -1,8 +1,8 @@
 """Decompresses gzip, bzip2, Zstandard and xz as streams, in bounded memory.
 
-An archive may have any number of members. isal reads gzip, and pyarrow bzip2: unlike Python's own modules, both reject truncated
-archives and trailing garbage. pyarrow also reads Zstandard, but for frames with a long window (`zstd --long`), which take the
-memory of that window.
+An archive may have any number of members. isal reads gzip, and pyarrow bzip2: unlike Python's own modules, both reject
+truncated archives and trailing garbage. pyarrow also reads Zstandard, except for frames with a long window (`zstd --long`),
+which take the memory of that window.
 """
 
 import io
@@ -27,9 +27,9 @@ class BrokenArchiveError(Exception):
 
 
 def compression_of(start: bytes) -> str:
-    """Return the compression of a file by its first bytes: one of `COMPRESSIONS`, or '' for none.
+    r"""Return the compression of a file by its first bytes: one of `COMPRESSIONS`, or '' for none.
 
-    >>> compression_of(b"\\x1f\\x8b\\x08\\x00"), compression_of(b"Text.")
+    >>> compression_of(b"\x1f\x8b\x08\x00"), compression_of(b"Text.")
     ('.gz', '')
     """
     return next((name for name, magic in _MAGIC.items() if start.startswith(magic)), "")

@@ -177,7 +177,7 @@ def _at_path(address: str, path: str, tree: dict[str, RepoFile]) -> list[RepoFil
         inside = [each for each in sorted(tree) if not path or each.startswith(f"{path}/")]
     if not inside:
         raise UsageError(f"--input {address}: does not exist")
-    chosen = choose_files([each for each in inside if suffixes(each)[0] in IN_FOLDERS], len(path))
+    chosen = choose_files([each for each in inside if suffixes(each)[0] in IN_FOLDERS], 0 if is_glob(path) else len(path))
     if not chosen.files:
         raise UsageError(f"--input {address}: has no file that ends in {', '.join(IN_FOLDERS)} (or .gz, .bz2, .zst, .xz)")
     if chosen.passed_over:

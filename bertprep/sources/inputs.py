@@ -1,7 +1,8 @@
-"""Find the files that `--input` and `--dataset` name: files, folders, patterns, URLs, data sets; `kinds` says what is in a file.
+"""Find the files that `--input` and `--dataset` name: files, folders, patterns, URLs, data sets.
 
-A file that is named is read or refused. From a folder or pattern, files are read that are named like text (`IN_FOLDERS`) or have
-no suffix and begin like it; what only describes a data set, is hidden, or is another split than training, is passed over.
+A file that is named is read or refused; `kinds` recognizes what is in it. From a folder or pattern, files are read that are
+named like text (`IN_FOLDERS`), or have no suffix and begin like it. Passed over are hidden files, files that only describe a
+data set, and splits other than training.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from glob import glob
+from os.path import commonpath
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
@@ -24,14 +26,14 @@ from bertprep.files.paths import as_path, checksum_of
 from bertprep.sources.documents import MEMORY, WHOLE, Source
 from bertprep.sources.fields import batch_texts, find_columns, row_text, show_names
 from bertprep.sources.joined_rows import find_key, join_rows, no_column
-from bertprep.sources.kinds import READER_OF_SUFFIX, TEXT, find_reader
+from bertprep.sources.kinds import ARROW, PARQUET, READER_OF_SUFFIX, TEXT, find_reader, looks_binary, read_head, recognize
 from bertprep.sources.readers import file_system, is_compressed, is_local, is_url, is_web, split_hops, suffixes
 from bertprep.sources.word_columns import find_words, no_words
 from bertprep.terminal import counted, warn
 from bertprep.untrusted import check_name, parse_json, read_bounded
 from bertprep.work.layout import DATASET_DICT, MANIFEST, STATE, TEST, TRAIN, VOCABULARY, is_saved
 
-IN_FOLDERS = (".txt", *READER_OF_SUFFIX)
+IN_FOLDERS = tuple(sorted(READER_OF_SUFFIX))
 """The suffixes of files that are read from a folder. A file that the user names may have any, and its content decides."""
 Fetched = Sequence[tuple[Path, dict[str, Any] | None]]
 """Fetched files, each with its identity if that is known without reading the file."""
@@ -82,7 +84,7 @@ def _find(location: str) -> list[str]:
         found = sorted(file for file in matching if Path(file).is_file())
     if found is None:
         return [location]
-    chosen = choose_files(found, len(location.rstrip("/")) if not is_glob(location) else 0)
+    chosen = choose_files(found, _fixed_part(location, found))
     if not chosen.files:
         none = f"{'matches' if is_glob(location) else 'the folder has'} no file"
         kinds = "" if is_glob(location) and not found else f" that ends in {', '.join(IN_FOLDERS)} ({_PACKED})"
@@ -93,6 +95,12 @@ def _find(location: str) -> list[str]:
     if chosen.passed_over:
         warn(f"--input {location}: {chosen.describe()}")
     return chosen.files
+
+
+def _fixed_part(location: str, found: Sequence[str]) -> int:
+    """Return how many characters of the names of found files the user has named: those of the folder, or before a wildcard."""
+    named = location.rstrip("/") if not is_glob(location) else re.split(r"[*?\[]", location)[0].rpartition("/")[0]
+    return len(named) if all(file.startswith(named) for file in found) else len(commonpath(found))
 
 
 @dataclass(frozen=True)
@@ -117,28 +125,35 @@ def choose_files(found: Sequence[str], folder: int = 0) -> ChosenFiles:
     text = []
     for file in _without_data_sets(found):
         inner = file[folder:].strip("/")
-        if any(part.startswith((".", "_")) for part in inner.split("/")):
+        if any(_HIDDEN.match(part) for part in inner.split("/")):
             passed_over["hidden"] += 1
-        elif _DESCRIBES.fullmatch(inner.rpartition("/")[2]):
+        elif any(names.fullmatch(inner.rpartition("/")[2]) for names in (_DESCRIBES, _MAY_DESCRIBE)):
             passed_over["that describe data"] += 1
         elif suffixes(file)[0] in IN_FOLDERS or _begins_like_text(file):
             text.append(file)
         else:
             passed_over["of other kinds"] += 1
+    if not text:  # metadata.csv may be all the text that there is
+        text = [file for file in _without_data_sets(found) if _MAY_DESCRIBE.fullmatch(file.rpartition("/")[2])]
+        passed_over["that describe data"] -= len(text)
+        passed_over = +passed_over
     training, others = split_of_names([file[folder:] for file in text])
     if others:
         passed_over["of other splits than training"] += len(others)
     return ChosenFiles([text[index] for index in training], passed_over)
 
 
+_HIDDEN = re.compile(r"\.|__|_(success|metadata|common_metadata|temporary|delta_log|committed|started)", re.IGNORECASE)
 _DESCRIBES = re.compile(
-    r"dataset_infos?\.json|dataset_dict\.json|state\.json|metadata\.(csv|tsv|jsonl?)|croissant\.json|config\.json|"
+    r"dataset_infos?\.json|dataset_dict\.json|state\.json|croissant\.json|config\.json|"
     r"(tokenizer|tokenizer_config|special_tokens_map|added_tokens|package|index)\.json|vocab\.(txt|json)|"
     r"(readme|licen[cs]e|notice|changelog|authors|citation|md5sums?|sha\d+sums?|checksums?|robots|requirements)(\.txt|\.md)?|"
     r".*-multistream-index\d*\.txt(-p\d+p\d+)?(\.bz2)?|.*\.(crc|md5|sha1|sha256)",
     re.IGNORECASE,
 )
 """Names of files that describe a data set, a model or a dump, and are none of its text."""
+_MAY_DESCRIBE = re.compile(r"metadata\.(csv|tsv|jsonl?)", re.IGNORECASE)
+"""Names of files that describe the text next to them, if there is any."""
 
 
 def _begins_like_text(file: str) -> bool:
@@ -146,21 +161,22 @@ def _begins_like_text(file: str) -> bool:
     if PurePosixPath(file).suffix:
         return False
     try:
-        find_reader(file)
-    except (BertprepError, UsageError, OSError):
+        head = read_head(file)
+        is_text = not looks_binary(head.data)
+        return bool(recognize(head).reader) and (is_text or recognize(head).reader in (PARQUET, ARROW))
+    except (BertprepError, OSError):
         return False
-    return True
 
 
 _SPLITS = {
-    "train": TRAIN, "training": TRAIN, "test": TEST, "testing": TEST, "valid": TEST, "validation": TEST, "val": TEST, "dev": TEST,
-    "eval": TEST, "evaluation": TEST, "heldout": TEST,
+    "train": TRAIN, "training": TRAIN, "test": TEST, "testing": TEST, "valid": TEST, "validation": TEST, "val": TEST,
+    "dev": TEST, "eval": TEST, "evaluation": TEST, "heldout": TEST,
 }  # fmt: skip
-_SPLIT = re.compile(rf"(.*[-_.])?({'|'.join(_SPLITS)})((?:[-_.]?\d|[-_.]).*)?", re.IGNORECASE)
+_SPLIT = re.compile(rf"(?:.*[-_. ])?({'|'.join(_SPLITS)})(?:(?:[-_. ]?\d|[-_. ]).*)?", re.IGNORECASE)
 
 
 def split_of_names(names: Sequence[str]) -> tuple[list[int], list[int]]:
-    """Return the indices of the files to train on and of those of other splits, by names that differ only in the split's.
+    """Return the indices of the files to train on and of those of other splits next to them.
 
     >>> split_of_names(["data/train-0.txt", "data/test-0.txt", "books/test.txt"])
     ([0, 2], [1])
@@ -176,16 +192,12 @@ def split_of_names(names: Sequence[str]) -> tuple[list[int], list[int]]:
 
 
 def _key_of_split(name: str) -> tuple[str, str] | None:
-    """Return a file's name without that of its split and without numbers, and the split; None if it names no split."""
-    *folders, file = name.strip("/").split("/")
-    for depth, folder in enumerate(folders):
-        if split := _SPLITS.get(folder.lower()):
-            return "/".join([*folders[:depth], "*"]), split
-    found = _SPLIT.fullmatch(file)
-    if not found:
-        return None
-    before, split, after = found[1] or "", _SPLITS[found[2].lower()], found[3] or ""
-    return "/".join([*folders, re.sub(r"\d+", "#", f"{before}*{after}")]), split
+    """Return the folder in which a split has a file or a folder of its own, and the split; None if the name has no split."""
+    parts = name.strip("/").split("/")
+    for depth, part in enumerate(parts):
+        if found := _SPLIT.fullmatch(part):
+            return "/".join(parts[:depth]), _SPLITS[found[1].lower()]
+    return None
 
 
 def _without_data_sets(files: Sequence[str]) -> list[str]:

@@ -1,7 +1,7 @@
 """Read the documents of one file, unchanged and in order: plain text, JSON, CSV, TSV, Parquet, Arrow, WikiExtractor's output.
 
-Text formats may be compressed, which the first bytes tell. The readers stream the file. They yield empty documents too, so that the caller can count them.
-A corrupt or truncated file is an error.
+Text formats may be compressed, as the first bytes tell. The readers stream the file. They yield empty documents too, so that
+the caller can count them. A corrupt or truncated file is an error.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 from urllib.parse import urlsplit
 
-from bertprep.errors import BertprepError, UsageError, first_line, not_utf8, quoted
+from bertprep.errors import BertprepError, UsageError, first_line, not_utf8, quoted, reading
 from bertprep.files.archives import (
     BUFFER_BYTES,
     COMPRESSIONS,
@@ -117,20 +117,19 @@ def open_stream(location: str) -> Iterator[BinaryIO]:
             with decompress(raw, compression) as stream:
                 yield stream
     except (EOFError, OSError, BrokenArchiveError) as error:
-        reason = getattr(error, "strerror", None) or quoted(str(error))
         advice = "; it may be incomplete: download or compress it again" if compression else ""
-        raise BertprepError(f"{location}: cannot be read: {reason}{advice}") from error
+        if isinstance(error, OSError) and error.strerror:
+            with reading(location, advice):
+                raise
+        raise BertprepError(f"{location}: cannot be read: {quoted(str(error))}{advice}") from error
 
 
 def is_compressed(location: str) -> bool:
     """Return whether a file is compressed, by its name or its first bytes. Raises `BertprepError` if it cannot be read."""
     if suffixes(location)[1]:
         return True
-    try:
-        with open_raw(location) as raw:
-            return bool(compression_of(raw.read(MAGIC_BYTES)))
-    except OSError as error:
-        raise BertprepError(f"{location}: cannot be read: {error.strerror or quoted(str(error))}") from error
+    with reading(location), open_raw(location) as raw:
+        return bool(compression_of(raw.read(MAGIC_BYTES)))
 
 
 def _byte_lines(location: str) -> Iterator[tuple[str, bytes]]:

@@ -15,7 +15,8 @@ from bertprep.files.archives import BZIP2, COMPRESSIONS, GZIP, XZ, ZSTANDARD, Br
 
 WORDS = [f"word{number}" for number in range(5000)]
 TEXT = " ".join(random.Random(0).choices(WORDS, k=80_000)).encode()  # several blocks of bzip2
-PACK = {GZIP: gzip.compress, BZIP2: bz2.compress, ZSTANDARD: zstandard.ZstdCompressor(write_checksum=True).compress, XZ: lzma.compress}  # fmt: skip
+PACK = {GZIP: gzip.compress, BZIP2: bz2.compress,
+    ZSTANDARD: zstandard.ZstdCompressor(write_checksum=True).compress, XZ: lzma.compress}  # fmt: skip
 SKIPPABLE = bytes.fromhex("502a4d18 05000000") + b"notes"  # a frame of Zstandard that holds no data
 
 

@@ -7,11 +7,16 @@ from __future__ import annotations
 
 import codecs
 import re
+import shlex
 from collections.abc import Callable
 
 _MARKS = (
-    (codecs.BOM_UTF32_LE, "UTF-32"), (codecs.BOM_UTF32_BE, "UTF-32"), (codecs.BOM_UTF16_LE, "UTF-16"), (codecs.BOM_UTF16_BE, "UTF-16"),
-)  # fmt: skip
+    (codecs.BOM_UTF32_LE, "UTF-32"),
+    (codecs.BOM_UTF32_BE, "UTF-32"),
+    (codecs.BOM_UTF16_LE, "UTF-16"),
+    (codecs.BOM_UTF16_BE, "UTF-16"),
+)
+_GREEK = frozenset("αβγδεζηθικλμνξοπρστυφχψωςάέήίόύώΑΒΓΔΕΗΘΙΚΛΜΝΟΠΡΣΤΥΦΧΩΆΈΌ«»–’")
 _COMMON: tuple[tuple[str, str, float, Callable[[str], bool]], ...] = (
     ("SHIFT_JIS", "SHIFT_JIS (Japanese)", 0.3, lambda letter: "\u3000" <= letter <= "\u30ff"),
     ("EUC_JP", "EUC-JP (Japanese)", 0.3, lambda letter: "\u3000" <= letter <= "\u30ff"),
@@ -19,8 +24,8 @@ _COMMON: tuple[tuple[str, str, float, Callable[[str], bool]], ...] = (
     ("BIG5", "BIG5 (Chinese)", 0.6, lambda letter: "\u4e00" <= letter <= "\u9fff"),
     ("GB18030", "GB18030 (Chinese, GBK)", 0.6, lambda letter: "\u4e00" <= letter <= "\u9fff"),
     ("KOI8_R", "KOI8-R (Russian)", 0.6, lambda letter: "\u0430" <= letter <= "\u044f"),
+    ("CP1253", "CP1253 (Greek)", 0.9, lambda letter: letter in _GREEK),
     ("CP1251", "CP1251 (Cyrillic)", 0.6, lambda letter: "\u0430" <= letter <= "\u044f"),
-    ("CP1253", "CP1253 (Greek)", 0.6, lambda letter: "\u03ac" <= letter <= "\u03ce"),
 )
 """Python's name of an encoding, iconv's with its language, and characters of which a text in it has at least this fraction.
 
@@ -48,6 +53,22 @@ def guess_encoding(data: bytes) -> str | None:
         if _share_of(data, encoding, is_common) >= least:
             return name
     return None
+
+
+def advise(file: str, data: bytes) -> str:
+    """Return what to do with a file that is not UTF-8, from some of its bytes: the command that converts it."""
+    text = data.decode(errors="replace")
+    valid = sum(letter > "\x7f" and letter != "\ufffd" for letter in text)
+    if valid > 10 * text.count("\ufffd"):
+        return f"nearly all of it is UTF-8, so single bytes are broken: iconv -c -t UTF-8 -f UTF-8 {_to(file)} leaves them out"
+    guess = guess_encoding(data)
+    if guess is None:
+        return f"if it is text, convert it with the encoding that it has: iconv -f ENCODING -t UTF-8 {_to(file)}"
+    return f"it looks like {guess}; convert the file: iconv -f {guess.partition(' ')[0]} -t UTF-8 {_to(file)}"
+
+
+def _to(file: str) -> str:
+    return f"{shlex.quote(file)} > {shlex.quote(file + '.utf8')}"
 
 
 def _guess_utf16(data: bytes) -> str | None:
