@@ -258,7 +258,7 @@ def read_doc_tags(location: str) -> Iterator[str]:
         elif line.startswith("</doc>"):
             yield html.unescape("".join(lines))
             lines = None
-        elif lines or line.strip() not in ("", title):
+        elif lines or html.unescape(line).strip() not in ("", title):
             lines.append(line)
             characters += len(line)
             if characters > MAX_DOCUMENT_BYTES:
