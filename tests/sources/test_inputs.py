@@ -153,11 +153,6 @@ BROKEN: list[tuple[str, bytes, str]] = [
     ("a.jsonl", b'{"text": "One."}\n{"text": "' + LONG * b"a" + b'"}\n', "line 2: it is longer than 300,000 bytes"),
     ("a.jsonl", JSON_LINES.decode().encode("utf-16"), "expected UTF-8, found UTF-16, UTF-32 or"),
     (
-        "a.json",
-        b'{\n  "text": "One."\n}\n',
-        "is JSON over several lines, which is not read as text; write a line for each object",
-    ),
-    (
         "a.txt",
         b"One.\n\nNa\xefve.\n",
         "byte 8: expected UTF-8, found 0xef (invalid continuation byte); it looks like",

@@ -296,3 +296,18 @@ def test_a_book_of_gutenberg_is_said_and_the_command_works(tmp_path: Path) -> No
     command = said[said.index("sed -n") :].partition(" prints")[0]
     book = subprocess.run(command, shell=True, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
     assert (status, book.strip()) == (0, PROSE.strip())
+
+
+def test_a_table_with_one_curly_apostrophe_of_windows(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(
+        b"id,text\n" + "".join(f"{at},It’s {text}\n" for at, text in enumerate(TEXTS)).encode("cp1252")
+    )
+    status, said, _ = shard(tmp_path, "a.csv")
+    assert (status, "iconv -f WINDOWS-1252" in said) == (1, True)
+
+
+def test_a_window_of_two_gigabytes_as_in_dumps_of_forums(tmp_path: Path) -> None:
+    options = zstandard.ZstdCompressionParameters(window_log=31, enable_ldm=True)
+    packer = zstandard.ZstdCompressor(compression_params=options).compressobj()
+    (tmp_path / "RC_2019.zst").write_bytes(packer.compress(LINES.encode()) + packer.flush())
+    assert read(tmp_path / "RC_2019.zst") == TEXTS
