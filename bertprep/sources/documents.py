@@ -61,12 +61,11 @@ class Source:
     words: str | None = None  # column or key that holds the words of each text
     words_in_memory: Callable[[], Iterable[Any]] = tuple  # for MEMORY: yields the values of that column
     joined_by: str | None = None  # column or key whose value is the same in all rows of a document
-    is_compressed: bool = False  # for plain text
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is uncompressed plain text, which several workers can read in pieces."""
-        return self.reader in (TEXT, WHOLE) and is_local(self.location) and not self.is_compressed
+        """Whether it is uncompressed plain text, which several workers can read in pieces. It has no identity yet."""
+        return self.reader in (TEXT, WHOLE) and not self.identity
 
     @property
     def is_stream(self) -> bool:

@@ -270,7 +270,7 @@ def source_at(location: str, field: str, one_document: bool, identity: dict[str,
     if reader in (TEXT, WHOLE) and not is_packed:
         return Source(location, reader, {})  # workers hash it
     known = identity or {"name": path.name, "bytes": path.stat().st_size, BLAKE3: checksum_of(path)}
-    return Source(location, reader, known, field, is_compressed=is_packed)
+    return Source(location, reader, known, field)
 
 
 def find_saved(folder: Path, split: str | None, field: str) -> list[Source]:
