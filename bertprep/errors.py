@@ -112,11 +112,12 @@ def reading(path: object, advice: str = "") -> Iterator[None]:
         raise BertprepError(f"{path}: cannot be read: {error.strerror or error}{advice}") from error
 
 
-def not_utf8(
-    where: str, error: UnicodeDecodeError, advice: str = "convert the file, for example with iconv -t UTF-8"
-) -> BertprepError:
-    """Return the error for text that is not UTF-8."""
-    return BertprepError(f"{where}: expected UTF-8, found 0x{error.object[error.start]:02x} ({error.reason}); {advice}")
+def not_utf8(where: str, error: UnicodeDecodeError, advice: str | None = None) -> BertprepError:
+    """Return the error for text that is not UTF-8; `where` begins with the file. Without `advice` it names the encoding."""
+    from bertprep.encodings import advise
+
+    how = advice or advise(where.partition(": ")[0], error.object)
+    return BertprepError(f"{where}: expected UTF-8, found 0x{error.object[error.start]:02x} ({error.reason}); {how}")
 
 
 def explain_system_error(error: OSError) -> BertprepError | None:

@@ -36,8 +36,9 @@ from bertprep.config import SquadSettings
 from bertprep.errors import BertprepError
 from bertprep.instances import Tokenizer, Vocabulary, generate_instances, load_vocabulary
 from bertprep.instances.document_tokenizer import DocumentTokenizer
-from bertprep.sources.documents import DUMP, READERS, TEXT, WHOLE, Source
+from bertprep.sources.documents import READERS, WHOLE, Source
 from bertprep.sources.dump import read_dump
+from bertprep.sources.kinds import DUMP, TEXT
 from bertprep.sources.listing import check_source, load_listing
 from bertprep.sources.readers import open_stream
 from bertprep.sources.task_files import write_squad

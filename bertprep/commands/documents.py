@@ -69,19 +69,24 @@ def check_documents(
 ) -> None:
     """Raise `BertprepError` if the blocks of plain text look like paragraphs, before anything is written to `folder`.
 
-    The check is skipped if the request has --one-document-per-block, or resumes an earlier run.
+    Warns of HTML in the text. A request that resumes an earlier run is not checked; --one-document-per-block skips the blocks.
     """
     from bertprep.text.blocks import check_blocks
+    from bertprep.text.markup import warn_of_markup
 
-    if not request.one_document_per_block and not is_started(folder):
+    if is_started(folder):
+        return
+    if not request.one_document_per_block:
         check_blocks(sources, language, makes_pairs=makes_pairs)
+    warn_of_markup(sources)
 
 
 def find_downloaded(workspace: Workspace, corpus: str) -> list[Source]:
     """Return the sources of the sample corpus or of a downloaded one; none for any other corpus."""
     from bertprep.sources.corpora import parts_of
-    from bertprep.sources.documents import TEXT, Source
+    from bertprep.sources.documents import Source
     from bertprep.sources.downloaded import downloaded_sources
+    from bertprep.sources.kinds import TEXT
     from bertprep.sources.sample import SAMPLE, write_sample
 
     if corpus == SAMPLE:

@@ -62,7 +62,7 @@ REQUEST = Inspect
 def run(request: Inspect) -> None:
     """Print some examples, documents or pages; documents of sentences have one sentence per line."""
     from bertprep.check.show import write_words
-    from bertprep.sources.inputs import is_dump
+    from bertprep.sources.kinds import is_dump
 
     if not (file := as_path(request.file)).exists():
         raise UsageError(f"{file}: does not exist; name a record file, a token shard, or a folder of them")

@@ -159,7 +159,7 @@ def _describe_removed(counts: Mapping[str, int]) -> str:
 
 def _are_of_dumps(made_with: Mapping[str, Any]) -> set[bool]:
     """Return whether inputs are dumps, and whether inputs are not."""
-    from bertprep.sources.documents import DUMP
+    from bertprep.sources.kinds import DUMP
 
     return {each.get("reader") == DUMP for each in (*made_with["inputs"], *made_with.get("test_inputs", ()))}
 

@@ -264,9 +264,9 @@ def finished_shards(workspace: Workspace, corpus: str) -> Manifest | None:
 
 def check_text_files(inputs: Sequence[Path | str]) -> list[Path]:
     """Return the paths of text files; raise `UsageError` for a path that is missing, repeated, or not plain text."""
-    from bertprep.sources.documents import TEXT
-    from bertprep.sources.inputs import check_given_once, reader_of
-    from bertprep.sources.readers import suffixes
+    from bertprep.sources.inputs import check_given_once
+    from bertprep.sources.kinds import TEXT, find_reader
+    from bertprep.sources.readers import is_compressed
 
     paths = [as_path(path) for path in inputs]
     for path in paths:
@@ -277,7 +277,7 @@ def check_text_files(inputs: Sequence[Path | str]) -> list[Path]:
             )
         if not path.is_file():
             raise UsageError(f"--input {path}: does not exist; name text files")
-        if reader_of(str(path)) != TEXT or suffixes(str(path))[1]:
+        if is_compressed(str(path)) or find_reader(str(path)) != TEXT:
             raise UsageError(
                 f"--input {path}: expected plain text with one sentence per line; make text shards from the file with bertprep "
                 f"shard --input {path} --corpus NAME, and then use --corpus NAME instead of --input"

@@ -22,14 +22,15 @@ from bertprep.files.paths import as_path
 from bertprep.sources import readers
 from bertprep.sources.fields import batch_texts, find_columns
 from bertprep.sources.joined_rows import join_rows, read_keys
+from bertprep.sources.kinds import ARROW, CSV, DOC_TAGS, DUMP, JSON_LINES, PARQUET, TEXT, TSV
 from bertprep.sources.plain_text import MAX_DOCUMENT_BYTES
-from bertprep.sources.readers import is_local, open_raw, open_stream, suffixes
+from bertprep.sources.readers import is_local, open_raw, open_stream
 from bertprep.work.layout import TRAINING
 
 if TYPE_CHECKING:
     from bertprep.sources.wiki.paragraphs import Removed
 
-DUMP, MEMORY, TEXT, WHOLE, WIKIPEDIA = "dump", "memory", "text", "whole", "wikipedia"
+MEMORY, WHOLE, WIKIPEDIA = "memory", "whole", "wikipedia"
 BATCH_TEXT_BYTES = 8_000_000
 MAX_EXPANSION, ALWAYS_TAKEN = 2_000, 1 << 30
 """The limit on the characters of a file: `MAX_EXPANSION` times its bytes, but at least `ALWAYS_TAKEN`.
@@ -63,8 +64,8 @@ class Source:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is uncompressed plain text, which several workers can read in pieces."""
-        return self.reader in (TEXT, WHOLE) and is_local(self.location) and not suffixes(self.location)[1]
+        """Whether it is uncompressed plain text, which several workers can read in pieces. It has no identity yet."""
+        return self.reader in (TEXT, WHOLE) and not self.identity
 
     @property
     def is_stream(self) -> bool:
@@ -211,20 +212,16 @@ def join_books(sentences: Iterable[str]) -> Iterator[str]:
 
 _TITLE = "title"  # the column with the titles of the Hub's extraction
 READERS: dict[str, Callable[[Source], Iterable[str]]] = {
-    "text": lambda source: readers.read_text(source.location),
-    "whole": lambda source: readers.read_text(source.location, one_document=True),
-    "json lines": lambda source: readers.read_json_lines(source.location, source.field),
-    "parquet": lambda source: readers.read_parquet(source.location, source.field),
-    "arrow": lambda source: readers.read_arrow(source.location, source.field),
-    "csv": lambda source: readers.read_table(source.location, source.field, ","),
-    "tsv": lambda source: readers.read_table(source.location, source.field, "\t"),
+    TEXT: lambda source: readers.read_text(source.location),
+    WHOLE: lambda source: readers.read_text(source.location, one_document=True),
+    JSON_LINES: lambda source: readers.read_json_lines(source.location, source.field),
+    PARQUET: lambda source: readers.read_parquet(source.location, source.field),
+    ARROW: lambda source: readers.read_arrow(source.location, source.field),
+    CSV: lambda source: readers.read_table(source.location, source.field, ","),
+    TSV: lambda source: readers.read_table(source.location, source.field, "\t"),
+    DOC_TAGS: lambda source: readers.read_doc_tags(source.location),
     "bookcorpus": lambda source: join_books(readers.read_parquet(source.location, source.field)),
 }
-READER_OF_SUFFIX = {
-    ".jsonl": "json lines", ".ndjson": "json lines", ".json": "json lines", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet",
-    ".arrow": "arrow", ".xml": DUMP,
-}  # fmt: skip
-"""Suffix of a file -> its reader; a file with any other suffix is TEXT."""
 SPLITTERS = {"bookcorpus": "lines"}
 """Reader -> sentence splitter, for readers whose lines are known to be sentences."""
 

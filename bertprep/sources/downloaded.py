@@ -11,8 +11,9 @@ from bertprep.errors import BertprepError, UsageError
 from bertprep.files.checksums import SHA256
 from bertprep.files.paths import checksum_of
 from bertprep.sources.corpora import BOOKS, printed_name
-from bertprep.sources.documents import DUMP, WIKIPEDIA, Source
+from bertprep.sources.documents import WIKIPEDIA, Source
 from bertprep.sources.inputs import find_sources
+from bertprep.sources.kinds import DUMP
 from bertprep.sources.listing import OWN_FILES, Listing, load_listing
 from bertprep.work.layout import Workspace
 

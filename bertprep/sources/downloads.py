@@ -18,9 +18,10 @@ from bertprep.instances.tokenizer_files import TOKENIZER_FILES
 from bertprep.sources import catalogue
 from bertprep.sources.catalogue import DEFAULT_MODEL, MODELS, NAMES, WIKIPEDIA_DATE, HubFiles, is_repository
 from bertprep.sources.corpora import BOOKS, wiki
-from bertprep.sources.documents import DUMP, Source
+from bertprep.sources.documents import Source
 from bertprep.sources.dump import choose_language, language_in_name
 from bertprep.sources.hub import Hub, list_paths, page_of, remote_file, source_of
+from bertprep.sources.kinds import DUMP
 from bertprep.sources.listing import Listing, RemoteFile
 from bertprep.sources.readers import is_web
 from bertprep.sources.release import link_into, write_bert_config, write_release

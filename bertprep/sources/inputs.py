@@ -1,44 +1,43 @@
-"""Find the files that `--input` and `--dataset` name: files, folders, patterns, URLs, data sets. The suffix decides the reader.
+"""Find the files that `--input` and `--dataset` name: files, folders, patterns, URLs, data sets.
 
-    .txt and any other name   plain text: a blank line ends a document
-    .jsonl .ndjson .json      JSON Lines: a field of each line is a document
-    .csv .tsv                 a column of each row is a document; the first line names the columns
-    .parquet .arrow           a column of each row is a document
-    .xml .xml-p1p41242        a Wikimedia dump (pages-articles), or a part of one; one with another name is known by its start
-
-All but Parquet and Arrow may also end in .gz, .bz2 or .zst. Folders and patterns select files with these suffixes.
+A file that is named is read or refused; `kinds` recognizes what is in it. From a folder or pattern, files are read that are
+named like text (`IN_FOLDERS`), or have no suffix and begin like it. Passed over are hidden files, files that only describe a
+data set, and splits other than training.
 """
 
 from __future__ import annotations
 
-import codecs
+import re
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from glob import glob
-from pathlib import Path
+from os.path import commonpath
+from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
 
 from bertprep.errors import BertprepError, UsageError, quoted
 from bertprep.files.checksums import BLAKE3
 from bertprep.files.paths import as_path, checksum_of
-from bertprep.sources.documents import DUMP, MEMORY, READER_OF_SUFFIX, TEXT, WHOLE, Source
+from bertprep.sources.documents import MEMORY, WHOLE, Source
 from bertprep.sources.fields import batch_texts, find_columns, row_text, show_names
 from bertprep.sources.joined_rows import find_key, join_rows, no_column
-from bertprep.sources.readers import file_system, is_local, is_url, is_web, open_stream, split_hops, suffixes
+from bertprep.sources.kinds import ARROW, PARQUET, READER_OF_SUFFIX, TEXT, find_reader, looks_binary, read_head, recognize
+from bertprep.sources.readers import file_system, is_compressed, is_local, is_url, is_web, split_hops, suffixes
 from bertprep.sources.word_columns import find_words, no_words
+from bertprep.terminal import counted, warn
 from bertprep.untrusted import check_name, parse_json, read_bounded
-from bertprep.work.layout import DATASET_DICT, MANIFEST, STATE, TRAIN, VOCABULARY, is_saved
+from bertprep.work.layout import DATASET_DICT, MANIFEST, STATE, TEST, TRAIN, VOCABULARY, is_saved
 
-IN_FOLDERS = (".txt", *READER_OF_SUFFIX)
-"""The suffixes of files that are read from a folder. A file that the user names may have any, and `reader_of` decides."""
-NO_TEXT = (".html", ".htm", ".pdf", ".doc", ".docx", ".epub", ".tar", ".tgz", ".zip", ".7z", ".xz", ".rar", ".npz")
+IN_FOLDERS = tuple(sorted(READER_OF_SUFFIX))
+"""The suffixes of files that are read from a folder. A file that the user names may have any, and its content decides."""
 Fetched = Sequence[tuple[Path, dict[str, Any] | None]]
 """Fetched files, each with its identity if that is known without reading the file."""
-_HEAD_BYTES = 1_000  # of a file that its name says is plain text
+_PACKED = "or .gz, .bz2, .zst, .xz"
 _ROWS = 256  # rows of a data set in memory that are read at a time
 
 
@@ -85,14 +84,120 @@ def _find(location: str) -> list[str]:
         found = sorted(file for file in matching if Path(file).is_file())
     if found is None:
         return [location]
-    if not (read := [file for file in _without_data_sets(found) if suffixes(file)[0] in IN_FOLDERS]):
+    chosen = choose_files(found, _fixed_part(location, found))
+    if not chosen.files:
         none = f"{'matches' if is_glob(location) else 'the folder has'} no file"
-        kinds = "" if is_glob(location) and not found else f" that ends in {', '.join(IN_FOLDERS)} (or .gz, .bz2, .zst)"
+        kinds = "" if is_glob(location) and not found else f" that ends in {', '.join(IN_FOLDERS)} ({_PACKED})"
         parent = Path(location).parent
         if not is_url(location) and not is_glob(str(parent)) and not parent.exists():
             kinds = f"; there is no folder {parent}"
         raise UsageError(f"--input {location}: {none}{kinds}")
-    return read
+    if chosen.passed_over:
+        warn(f"--input {location}: {chosen.describe()}")
+    return chosen.files
+
+
+def _fixed_part(location: str, found: Sequence[str]) -> int:
+    """Return how many characters of the names of found files the user has named: those of the folder, or before a wildcard."""
+    named = location.rstrip("/") if not is_glob(location) else re.split(r"[*?\[]", location)[0].rpartition("/")[0]
+    return len(named) if all(file.startswith(named) for file in found) else len(commonpath(found))
+
+
+@dataclass(frozen=True)
+class ChosenFiles:
+    """The files of a folder or pattern that are read, and how many are passed over, by cause."""
+
+    files: list[str]
+    passed_over: Counter[str]
+
+    def describe(self) -> str:
+        causes = ", ".join(f"{count:,} {cause}" for cause, count in self.passed_over.items())
+        return f"{counted(len(self.files), 'file')} read, and passed over: {causes}; name a file by itself to read it"
+
+
+def choose_files(found: Sequence[str], folder: int = 0) -> ChosenFiles:
+    """Choose the files to read from those of a folder, whose name has `folder` characters, or of a pattern.
+
+    Hidden files, and those that only describe data, are never read. Where files have the names of splits, only those of
+    training are.
+    """
+    passed_over: Counter[str] = Counter()
+    text = []
+    for file in _without_data_sets(found):
+        inner = file[folder:].strip("/")
+        if any(_HIDDEN.match(part) for part in inner.split("/")):
+            passed_over["hidden"] += 1
+        elif any(names.fullmatch(inner.rpartition("/")[2]) for names in (_DESCRIBES, _MAY_DESCRIBE)):
+            passed_over["that describe data"] += 1
+        elif suffixes(file)[0] in IN_FOLDERS or _begins_like_text(file):
+            text.append(file)
+        else:
+            passed_over["of other kinds"] += 1
+    if not text:  # metadata.csv may be all the text that there is
+        text = [file for file in _without_data_sets(found) if _MAY_DESCRIBE.fullmatch(file.rpartition("/")[2])]
+        passed_over["that describe data"] -= len(text)
+        passed_over = +passed_over
+    training, others = split_of_names([file[folder:] for file in text])
+    if others:
+        passed_over["of other splits than training"] += len(others)
+    return ChosenFiles([text[index] for index in training], passed_over)
+
+
+_HIDDEN = re.compile(r"\.|__|_(success|metadata|common_metadata|temporary|delta_log|committed|started)", re.IGNORECASE)
+_DESCRIBES = re.compile(
+    r"dataset_infos?\.json|dataset_dict\.json|state\.json|croissant\.json|config\.json|"
+    r"(tokenizer|tokenizer_config|special_tokens_map|added_tokens|package|index)\.json|vocab\.(txt|json)|"
+    r"(readme|licen[cs]e|notice|changelog|authors|citation|md5sums?|sha\d+sums?|checksums?|robots|requirements)(\.txt|\.md)?|"
+    r".*-multistream-index\d*\.txt(-p\d+p\d+)?(\.bz2)?|.*\.(crc|md5|sha1|sha256)",
+    re.IGNORECASE,
+)
+"""Names of files that describe a data set, a model or a dump, and are none of its text."""
+_MAY_DESCRIBE = re.compile(r"metadata\.(csv|tsv|jsonl?)", re.IGNORECASE)
+"""Names of files that describe the text next to them, if there is any."""
+
+
+def _begins_like_text(file: str) -> bool:
+    """Return whether a file without a suffix, such as `wiki_00` and `part-00000`, is of a kind that is read."""
+    if PurePosixPath(file).suffix:
+        return False
+    try:
+        head = read_head(file)
+        is_text = not looks_binary(head.data)
+        return bool(recognize(head).reader) and (is_text or recognize(head).reader in (PARQUET, ARROW))
+    except (BertprepError, OSError):
+        return False
+
+
+_SPLITS = {
+    "train": TRAIN, "training": TRAIN, "test": TEST, "testing": TEST, "valid": TEST, "validation": TEST, "val": TEST,
+    "dev": TEST, "eval": TEST, "evaluation": TEST, "heldout": TEST,
+}  # fmt: skip
+_SPLIT = re.compile(rf"(?:.*[-_. ])?({'|'.join(_SPLITS)})(?:(?:[-_. ]?\d|[-_. ]).*)?", re.IGNORECASE)
+
+
+def split_of_names(names: Sequence[str]) -> tuple[list[int], list[int]]:
+    """Return the indices of the files to train on and of those of other splits next to them.
+
+    >>> split_of_names(["data/train-0.txt", "data/test-0.txt", "books/test.txt"])
+    ([0, 2], [1])
+    """
+    splits: dict[str, set[str]] = {}
+    keys: list[tuple[str, str] | None] = []
+    for name in names:
+        keys.append(key := _key_of_split(name))
+        if key:
+            splits.setdefault(key[0], set()).add(key[1])
+    others = [at for at, key in enumerate(keys) if key and key[1] != TRAIN and TRAIN in splits[key[0]]]
+    return [at for at in range(len(names)) if at not in set(others)], others
+
+
+def _key_of_split(name: str) -> tuple[str, str] | None:
+    """Return the folder in which a split has a file or a folder of its own, and the split; None if the name has no split."""
+    parts = name.strip("/").split("/")
+    for depth, part in enumerate(parts):
+        if found := _SPLIT.fullmatch(part):
+            return "/".join(parts[:depth]), _SPLITS[found[1].lower()]
+    return None
 
 
 def _without_data_sets(files: Sequence[str]) -> list[str]:
@@ -138,53 +243,6 @@ def _explained(location: str) -> Iterator[None]:
         raise BertprepError(f"{location}: cannot be reached: {quoted(str(error))}") from error
 
 
-def reader_of(location: str) -> str:
-    """Return the reader of a file, decided by its name alone; TEXT if no other reader has the suffix.
-
-    Raises `UsageError` for a suffix that no reader can read, and for a manifest, which has no text.
-    """
-    kind, _ = suffixes(location)
-    if kind in NO_TEXT:
-        raise UsageError(f"--input {location}: a {kind} file is not read; give text, JSON Lines, Parquet or a Wikimedia dump")
-    if Path(location).name == MANIFEST:
-        raise UsageError(
-            f"--input {location}: is a manifest, which lists files and has no text; give the files that it lists, or, if it "
-            "contains documents of yours, rename it"
-        )
-    return READER_OF_SUFFIX.get(kind, TEXT)
-
-
-def is_dump(location: str) -> bool:
-    """Return whether a file is a Wikimedia dump by its name or its first bytes."""
-    reader = READER_OF_SUFFIX.get(suffixes(location)[0], TEXT)
-    return reader == DUMP or (reader == TEXT and _begins_dump(_read_head(location)))
-
-
-def _read_head(location: str) -> bytes:
-    """Return the first bytes of a file after white space, in lower case; none if it cannot be read."""
-    with suppress(BertprepError, OSError), open_stream(location) as file:
-        return file.read(_HEAD_BYTES).removeprefix(codecs.BOM_UTF8).lstrip().lower()
-    return b""
-
-
-def _begins_dump(head: bytes) -> bool:
-    return head.startswith(b"<mediawiki") or (head.startswith(b"<?xml") and b"<mediawiki" in head)
-
-
-def _reader_by_content(location: str, reader: str) -> str:
-    """Return DUMP for what would be read as plain text and begins like a Wikimedia dump.
-
-    Raises `BertprepError` for other XML and for HTML, whose tags would become sentences.
-    """
-    head = _read_head(location)
-    if _begins_dump(head):
-        return DUMP
-    if head.startswith((b"<?xml", b"<html", b"<!doctype html")):
-        found = "XML" if head.startswith(b"<?xml") else "HTML"
-        raise BertprepError(f"{location}: begins like {found}, expected text; give the text without its tags, or a dump")
-    return reader
-
-
 def check_given_once(locations: Iterable[str]) -> None:
     """Raise `UsageError` for a file that is given twice, even under two names."""
     files_of = Counter(str(as_path(each).resolve()) if is_local(each) else each for each in locations)
@@ -194,22 +252,22 @@ def check_given_once(locations: Iterable[str]) -> None:
 
 def source_at(location: str, field: str, one_document: bool, identity: dict[str, Any] | None = None) -> Source:
     """Return the source for one file. `identity` has values that change with its content, if they are known."""
-    reader = reader_of(location)
-    if reader == TEXT and one_document:
-        reader = WHOLE
     if not is_local(location):
         system, name = file_system(location)
         with _explained(location):
             known = {"name": location, "bytes": system.info(name).get("size"), "key": system.ukey(name)}
-        return Source(location, reader, known, field)
+            reader = find_reader(location)
+        return Source(location, WHOLE if reader == TEXT and one_document else reader, known, field)
     path = as_path(location)
     if not path.is_file():
         raise UsageError(
             f"--input {location}: {'is not a file' if path.exists() else 'does not exist'}; name files, folders or URLs"
         )
-    if reader in (TEXT, WHOLE):
-        reader = _reader_by_content(location, reader)
-    if reader in (TEXT, WHOLE) and not suffixes(location)[1]:
+    reader = find_reader(location)
+    is_packed = is_compressed(location)
+    if reader == TEXT and one_document:
+        reader = WHOLE
+    if reader in (TEXT, WHOLE) and not is_packed:
         return Source(location, reader, {})  # workers hash it
     known = identity or {"name": path.name, "bytes": path.stat().st_size, BLAKE3: checksum_of(path)}
     return Source(location, reader, known, field)

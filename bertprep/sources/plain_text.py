@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from bertprep.encodings import advise
 from bertprep.errors import BertprepError, not_utf8, reading
 from bertprep.files.paths import ObjectPath, checksum_of, open_at
 
@@ -144,7 +145,7 @@ def check_encoding(name: Path | str, start: bytes) -> None:
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or 3 * start.count(0) > len(start):
         raise BertprepError(
             f"{name}: expected UTF-8, found UTF-16, UTF-32 or something that is not text: it begins with {start[:8].hex(' ')}; "
-            "convert the file, for example with iconv -f UTF-16 -t UTF-8"
+            f"{advise(str(name), start)}"
         )
 
 

@@ -1,13 +1,14 @@
-"""Read the documents of one file, unchanged and in order: plain text, JSON Lines, CSV, TSV, Parquet or Arrow.
+"""Read the documents of one file, unchanged and in order: plain text, JSON, CSV, TSV, Parquet, Arrow, WikiExtractor's output.
 
-Text formats may be compressed. The readers stream the file. They yield empty documents too, so that the caller can count them.
-A corrupt or truncated file is an error.
+Text formats may be compressed, as the first bytes tell. The readers stream the file. They yield empty documents too, so that
+the caller can count them. A corrupt or truncated file is an error.
 """
 
 from __future__ import annotations
 
 import codecs
 import csv
+import html
 import io
 import json
 import re
@@ -18,8 +19,15 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 from urllib.parse import urlsplit
 
-from bertprep.errors import BertprepError, UsageError, first_line, not_utf8, quoted
-from bertprep.files.archives import BUFFER_BYTES, COMPRESSIONS, BrokenArchiveError, decompress
+from bertprep.errors import BertprepError, UsageError, first_line, not_utf8, quoted, reading
+from bertprep.files.archives import (
+    BUFFER_BYTES,
+    COMPRESSIONS,
+    MAGIC_BYTES,
+    BrokenArchiveError,
+    compression_of,
+    decompress,
+)
 from bertprep.files.object_cache import open_local
 from bertprep.files.paths import as_path
 from bertprep.sources.fields import batch_texts, fields_in, find_columns, join_fields, no_field, row_text
@@ -34,6 +42,7 @@ MAX_ROWS = 256
 _STORES = ("s3://", "gs://", "az://")
 _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 _FILE_MAGIC = b"ARROW1"
+_GAP_OF_JSON = re.compile(r"[\s,]*")  # between the items of an array
 _SHOWN = 40  # characters of a line in a message
 _PART_OF_A_DUMP = re.compile(r"\.xml-p\d+p\d+")  # as in enwiki-latest-pages-articles1.xml-p1p41242.bz2
 
@@ -100,13 +109,27 @@ def open_raw(location: str) -> Iterator[BinaryIO]:
 @contextmanager
 def open_stream(location: str) -> Iterator[BinaryIO]:
     """Open a file and decompress it. Raises `BertprepError`, also during reading, if the file is broken."""
+    compression = suffixes(location)[1]
     try:
-        with open_raw(location) as raw, decompress(raw, suffixes(location)[1]) as stream:
-            yield stream
+        with open_raw(location) as raw:
+            compression = compression_of(raw.read(MAGIC_BYTES)) or compression
+            raw.seek(0)
+            with decompress(raw, compression) as stream:
+                yield stream
     except (EOFError, OSError, BrokenArchiveError) as error:
-        reason = getattr(error, "strerror", None) or quoted(str(error))
-        advice = "; it may be incomplete: download or compress it again" if suffixes(location)[1] else ""
-        raise BertprepError(f"{location}: cannot be read: {reason}{advice}") from error
+        advice = "; it may be incomplete: download or compress it again" if compression else ""
+        if isinstance(error, OSError) and error.strerror:
+            with reading(location, advice):
+                raise
+        raise BertprepError(f"{location}: cannot be read: {quoted(str(error))}{advice}") from error
+
+
+def is_compressed(location: str) -> bool:
+    """Return whether a file is compressed, by its name or its first bytes. Raises `BertprepError` if it cannot be read."""
+    if suffixes(location)[1]:
+        return True
+    with reading(location), open_raw(location) as raw:
+        return bool(compression_of(raw.read(MAGIC_BYTES)))
 
 
 def _byte_lines(location: str) -> Iterator[tuple[str, bytes]]:
@@ -157,22 +180,96 @@ def read_json_lines(location: str, field: str) -> Iterator[str]:
 
 
 def read_json_rows(location: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield for each line its location and its JSON object."""
-    for where, line in _byte_lines(location):
+    """Yield the location and the object of each line, or of each item if the file is one array of objects."""
+    lines = _byte_lines(location)
+    for where, line in lines:
         if not line.strip():
             continue
+        if line.lstrip().startswith(b"["):
+            yield from _read_array(location)
+            return
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:  # brackets may be nested deeply
-            if line.strip() in (b"{", b"[", b"[{"):
+            if line.strip() == b"{":
                 raise BertprepError(
-                    f"{where}: is JSON over several lines, expected JSON Lines, one object per line; convert it (jq -c), or "
-                    "give the files with the text instead of their folder"
+                    f"{where}: is one JSON object over several lines, expected JSON Lines or an array of objects; choose the "
+                    "part with the texts, for example by jq -c '.data[]'"
                 ) from error
             raise BertprepError(f"{where}: expected a JSON object, found {_shorten_line(line)}: {error}") from error
         if not isinstance(row, dict):
             raise BertprepError(f"{where}: expected a JSON object, found {_shorten_line(line)}")
         yield where, row
+
+
+def _read_array(location: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the location and the object of each item of an array; only one item and some text after it are in memory."""
+    decoder = json.JSONDecoder()
+    with open_stream(location) as stream:
+        text = codecs.getreader("utf-8-sig")(stream)
+        read, number = text.read(BUFFER_BYTES), 1
+        at = read.index("[") + 1
+        while True:
+            where = f"{location}: item {number:,}"
+            at = _GAP_OF_JSON.match(read, at).end()  # type: ignore[union-attr] # matches anything
+            if read.startswith("]", at):
+                if (read[at + 1 :] + text.read(BUFFER_BYTES)).strip():
+                    raise BertprepError(f"{location}: has more after the end of its array; write it again as JSON Lines")
+                return
+            try:
+                item, at = decoder.raw_decode(read, at)
+            except RecursionError as error:
+                raise BertprepError(f"{where}: cannot be read as JSON: {error}") from error
+            except ValueError as error:  # it may be cut off here
+                if len(read) - at > 2 * MAX_DOCUMENT_BYTES:
+                    raise too_long(where, "it") from error
+                if not (more := _read_more(text, where)):
+                    raise BertprepError(f"{where}: cannot be read as JSON: {error}; the file may be incomplete") from error
+                read, at = read[at:] + more, 0
+                continue
+            if not isinstance(item, dict):
+                raise BertprepError(f"{where}: expected a JSON object, found {_shorten_line(json.dumps(item).encode())}")
+            yield where, item
+            number += 1
+
+
+def _read_more(text: codecs.StreamReader, where: str) -> str:
+    try:
+        return text.read(BUFFER_BYTES)
+    except UnicodeDecodeError as error:
+        raise not_utf8(where, error) from error
+
+
+def read_doc_tags(location: str) -> Iterator[str]:
+    """Yield the documents of WikiExtractor's output, `<doc id=... title=...>` to `</doc>`, without the line of the title.
+
+    The characters that it writes as entities, such as `&lt;`, are those of the text.
+    """
+    lines: list[str] | None = None
+    characters = 0
+    for where, line in _text_lines(location):
+        if lines is None:
+            if line.startswith("<doc "):
+                lines, characters, title = [], 0, _title_of(line)
+            elif line.strip():
+                raise BertprepError(
+                    f"{where}: expected <doc ...>, found {_shorten_line(line.encode())}; extract the dump again"
+                )
+        elif line.startswith("</doc>"):
+            yield html.unescape("".join(lines))
+            lines = None
+        elif lines or html.unescape(line).strip() not in ("", title):
+            lines.append(line)
+            characters += len(line)
+            if characters > MAX_DOCUMENT_BYTES:
+                raise too_long(where, "a document")
+    if lines is not None:
+        raise BertprepError(f"{location}: ends within a document, without </doc>; extract the dump again")
+
+
+def _title_of(tag: str) -> str:
+    found = re.search(r'\btitle="(.*)"', tag)
+    return html.unescape(found[1]).strip() if found else ""
 
 
 def read_table(
@@ -198,6 +295,9 @@ def read_table(
     header: list[str] = []
     try:
         header = next(rows, [])
+        if len(header) == 1 and (other := _other_delimiter(header[0], field)):
+            rows = csv.reader(lines(), delimiter=other)
+            header = next(rows, [])
         columns = []
         for name in fields_in(field, header):
             if name not in header:
@@ -224,6 +324,15 @@ def read_table(
         ) from error
     finally:
         csv.field_size_limit(usual)
+
+
+def _other_delimiter(header: str, field: str) -> str | None:
+    """Return the delimiter by which a first line without commas has the fields, as Excel writes it in many countries."""
+    for delimiter in (";", "\t"):
+        names = header.split(delimiter)
+        if len(names) > 1 and set(fields_in(field, names)) <= set(names):
+            return delimiter
+    return None
 
 
 def read_parquet(location: str, field: str) -> Iterator[str]:

@@ -21,9 +21,10 @@ import numpy as np
 from bertprep.config import BY_RULES
 from bertprep.errors import BertprepError
 from bertprep.files.paths import HEAD_BYTES, as_path, open_head
-from bertprep.sources.documents import TEXT, Source
+from bertprep.sources.documents import Source
+from bertprep.sources.kinds import TEXT
 from bertprep.sources.plain_text import GAP, ends_sentence, has_word
-from bertprep.sources.readers import is_local, open_stream, suffixes
+from bertprep.sources.readers import is_compressed, is_local, open_stream
 from bertprep.text.padding import FEW_SENTENCES, FIRST_FILES, LENGTHS, MANY_BLOCKS, TextSample
 from bertprep.text.sentences import split_documents, split_lines
 from bertprep.text.wrapping import Counts
@@ -144,7 +145,7 @@ def check_blocks(sources: Sequence[Source], language: str = "en", *, makes_pairs
 
 
 def _blocks_of(location: str) -> Iterator[list[str]]:
-    is_plain = is_local(location) and not suffixes(location)[1]
+    is_plain = is_local(location) and not is_compressed(location)
     with open_head(as_path(location)) if is_plain else open_stream(location) as file:
         head = file.read(HEAD_BYTES)
     text = getincrementaldecoder("utf-8")().decode(head.removeprefix(BOM_UTF8))  # drops an incomplete last character

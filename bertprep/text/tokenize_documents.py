@@ -33,7 +33,8 @@ from bertprep.instances.document_tokenizer import (
 )
 from bertprep.instances.vocabulary import MANY_UNKNOWN
 from bertprep.progress import Reporter
-from bertprep.sources.documents import TEXT, WHOLE, Source
+from bertprep.sources.documents import WHOLE, Source
+from bertprep.sources.kinds import TEXT
 from bertprep.sources.plain_text import FIELD_GAP, TextFile, version_of
 from bertprep.sources.word_columns import read_words, word_starts
 from bertprep.terminal import counted, warn

@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import io
+import lzma
 import random
 import tracemalloc
 from pathlib import Path
@@ -10,11 +11,12 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from bertprep.files.archives import BZIP2, COMPRESSIONS, GZIP, ZSTANDARD, BrokenArchiveError, decompress
+from bertprep.files.archives import BZIP2, COMPRESSIONS, GZIP, XZ, ZSTANDARD, BrokenArchiveError, decompress
 
 WORDS = [f"word{number}" for number in range(5000)]
 TEXT = " ".join(random.Random(0).choices(WORDS, k=80_000)).encode()  # several blocks of bzip2
-PACK = {GZIP: gzip.compress, BZIP2: bz2.compress, ZSTANDARD: zstandard.ZstdCompressor(write_checksum=True).compress}
+PACK = {GZIP: gzip.compress, BZIP2: bz2.compress,
+    ZSTANDARD: zstandard.ZstdCompressor(write_checksum=True).compress, XZ: lzma.compress}  # fmt: skip
 SKIPPABLE = bytes.fromhex("502a4d18 05000000") + b"notes"  # a frame of Zstandard that holds no data
 
 
@@ -63,12 +65,20 @@ def test_padding_and_skippable_frames_are_no_garbage(tmp_path: Path) -> None:
         unpack(tmp_path / "a", frames(b"a") + SKIPPABLE[:-2], ZSTANDARD)
 
 
-def test_a_window_of_gigabytes_is_refused(tmp_path: Path) -> None:
-    parameters = zstandard.ZstdCompressionParameters(window_log=30, enable_ldm=True)
+def pack_long(content: bytes) -> bytes:
+    """As zstd --long=30 does."""
+    parameters = zstandard.ZstdCompressionParameters(window_log=30, enable_ldm=True, write_checksum=True)
     packer = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
-    content = packer.compress(TEXT) + packer.flush()
-    with pytest.raises(BrokenArchiveError, match="requires too much memory"):
-        unpack(tmp_path / "a", content, ZSTANDARD)
+    return packer.compress(content) + packer.flush()
+
+
+def test_a_long_window_is_read(tmp_path: Path) -> None:
+    packed = pack_long(TEXT)
+    assert unpack(tmp_path / "a", packed, ZSTANDARD) == TEXT
+    assert unpack(tmp_path / "a", packed + PACK[ZSTANDARD](b"end"), ZSTANDARD) == TEXT + b"end"
+    for broken in (packed[:-1], packed[: len(packed) // 2], packed + b"garbage"):
+        with pytest.raises((BrokenArchiveError, EOFError)):
+            unpack(tmp_path / "a", broken, ZSTANDARD)
 
 
 @for_each

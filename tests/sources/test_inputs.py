@@ -19,8 +19,8 @@ import bertprep
 from bertprep.config import VocabularySettings
 from bertprep.errors import BertprepError, UsageError
 from bertprep.sources import documents, plain_text, readers
-from bertprep.sources.documents import DUMP
-from bertprep.sources.inputs import IN_FOLDERS, find_sources, is_dump
+from bertprep.sources.inputs import IN_FOLDERS, find_sources
+from bertprep.sources.kinds import DUMP, is_dump
 from bertprep.text.train_vocabulary import train_vocabulary
 from bertprep.tokens.documents import open_token_documents
 from tests import corpora
@@ -152,8 +152,11 @@ BROKEN: list[tuple[str, bytes, str]] = [
     ("a.jsonl", b'{"text": "One.", "id": ' + 10_000 * b"9" + b"}", "Exceeds the limit"),
     ("a.jsonl", b'{"text": "One."}\n{"text": "' + LONG * b"a" + b'"}\n', "line 2: it is longer than 300,000 bytes"),
     ("a.jsonl", JSON_LINES.decode().encode("utf-16"), "expected UTF-8, found UTF-16, UTF-32 or"),
-    ("a.json", b'{\n  "text": "One."\n}\n', "line 1: is JSON over several lines, expected JSON Lines, one object per line"),
-    ("a.txt", b"One.\n\nNa\xefve.\n", "byte 8: expected UTF-8, found 0xef (invalid continuation byte); convert"),
+    (
+        "a.txt",
+        b"One.\n\nNa\xefve.\n",
+        "byte 8: expected UTF-8, found 0xef (invalid continuation byte); it looks like",
+    ),
     ("a.txt.gz", b"One.\n\xff\n", "line 2: expected UTF-8, found 0xff"),
     ("a.txt.gz", "One.".encode("utf-16-le"), "expected UTF-8, found UTF-16, UTF-32 or something that is not text: "),
     ("a.txt", b"word " * LONG, "byte 0 and after: a document is longer than 300,000 bytes, more than any book"),
@@ -306,7 +309,7 @@ def test_folders_and_patterns_are_their_files_by_name(root: str, folder: Path, m
         "/**/*.jsonl": "a1c", "/deep/[1].jsonl": "1", "/a.jsonl": "a",
     }.items():  # fmt: skip
         assert "".join(documents_of(root.format(folder) + pattern)) == expected
-    kinds = f" that ends in {', '.join(IN_FOLDERS)} (or .gz, .bz2, .zst)"
+    kinds = f" that ends in {', '.join(IN_FOLDERS)} (or .gz, .bz2, .zst, .xz)"
     for pattern, message in {
         "/*.txt": "matches no file", "/*.md": f"matches no file{kinds}", "/empty": f"the folder has no file{kinds}",
     }.items():  # fmt: skip
@@ -350,9 +353,7 @@ def test_a_dump_under_any_name_is_known_by_its_first_bytes(name: str, start: str
 )
 def test_html_and_other_xml_are_not_read_as_text(start: str, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(f"{start}It is so.")
-    with pytest.raises(
-        BertprepError, match=r"a.txt: begins like (HTML|XML), expected text; give the text without its tags, or"
-    ):
+    with pytest.raises(BertprepError, match=r"a.txt: is (HTML|XML), which is not read as text; (take|give) the text"):
         find_sources([tmp_path], field="text", one_document=True)
     (tmp_path / "a.txt").write_text(f"The tag {start} is so.")
     assert [source.reader for source in find_sources([tmp_path], field="text", one_document=False)] == ["text"]

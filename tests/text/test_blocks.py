@@ -80,8 +80,9 @@ def test_other_kinds_of_files_and_what_cannot_be_read_are_not_asked_about(tmp_pa
     (tmp_path / "rows.jsonl").write_text('{"text": "A row."}\n' * 50)
     (tmp_path / "rows.csv").write_text("text\n" + "A row.\n\n" * 50)
     (tmp_path / "latin.txt").write_bytes("Caf\u00e9.\n\n".encode("latin-1") * 50)
-    (tmp_path / "broken.txt.gz").write_bytes(b"A block.\n\n" * 50)
     check_blocks(find_sources([tmp_path], field="text", one_document=False))
+    (tmp_path / "broken.txt.gz").write_bytes(b"A block.\n\n" * 50)
+    assert read_blocks([str(tmp_path / "broken.txt.gz")]).files == 0
     assert read_blocks([str(tmp_path / "missing.txt")]).files == 0
 
 

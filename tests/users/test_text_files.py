@@ -1,0 +1,313 @@
+"""What people bring as text: the files that other programs write, under the names that they give them."""
+
+import gzip
+import json
+import lzma
+import shlex
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+
+from bertprep.sources.inputs import find_sources
+from tests.corpora import documents_of
+
+TEXTS = [f"The town of {name} lies at a river. It has a bridge." for name in ("Ada", "Bern", "Cham", "Dole")]
+LINES = "".join(json.dumps({"id": at, "text": text}) + "\n" for at, text in enumerate(TEXTS))
+DOCS = "".join(
+    f'<doc id="{at}" url="https://x.org/?curid={at}" title="Town &amp; {at}">\nTown &amp; {at}\n\n{text} 1 &lt; 2.\n\n</doc>\n'
+    for at, text in enumerate(TEXTS)
+)
+PROSE = "\n\n".join("\n".join(text.replace(". ", ".\n").split("\n")) for text in TEXTS) + "\n"
+
+
+def run(command: str, *arguments: str | Path, cwd: Path) -> tuple[int, str]:
+    """Run a command as its user does; return the exit status and what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "bertprep", command, *map(str, arguments)], cwd=cwd, capture_output=True, text=True, check=False
+    )
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stdout + done.stderr
+
+
+def read(*locations: Path | str) -> list[str]:
+    return [text.strip() for text in documents_of(find_sources(locations, field="text", one_document=False))]
+
+
+def shard(cwd: Path, *arguments: str | Path) -> tuple[int, str, str]:
+    """Shard some files; return the exit status, the output and the text of the shards."""
+    options = ("--corpus", "c", "--shards", "1", "--test-fraction", "0", "--one-document-per-block")
+    status, said = run("shard", "--input", *arguments, *options, cwd=cwd)
+    return status, said, "".join(path.read_text() for path in sorted((cwd / "data/sharded").rglob("c_*.txt")))
+
+
+def test_a_folder_that_wikiextractor_wrote(tmp_path: Path) -> None:
+    for name in ("AA/wiki_00", "AB/wiki_00"):
+        (tmp_path / "extracted" / name).parent.mkdir(parents=True)
+        (tmp_path / "extracted" / name).write_text(DOCS.replace("Ada", name[:2]))
+    status, _, text = shard(tmp_path, "extracted")
+    assert status == 0
+    assert text.count("lies at a river.") == 5  # three towns are in both
+    assert "1 < 2." in text
+    assert not any(mark in text for mark in ("<doc", "</doc>", "&lt;", "Town &"))
+
+
+def test_wikiextractor_compressed_its_output(tmp_path: Path) -> None:
+    (tmp_path / "wiki_00.bz2").write_bytes(__import__("bz2").compress(DOCS.encode()))
+    assert read(tmp_path / "wiki_00.bz2") == [f"{text} 1 < 2." for text in TEXTS]
+
+
+@pytest.mark.parametrize("name", ["wiki_00", "part-00000", "corpus.txt", "part-00000-c000.snappy"])
+def test_json_lines_are_known_under_any_name(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(LINES)
+    assert read(tmp_path / name) == TEXTS
+
+
+def test_a_folder_that_spark_wrote(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    for name in ("_SUCCESS", "._SUCCESS.crc", ".part-00000.crc"):
+        (tmp_path / "out" / name).write_bytes(b"crc\0")
+    (tmp_path / "out/part-00000").write_text(LINES)
+    status, said, text = shard(tmp_path, "out")
+    assert (status, text.count("river")) == (0, 4)
+    assert "passed over: 3 hidden" in said
+
+
+def test_create_takes_no_json_lines_for_sentences(tmp_path: Path) -> None:
+    (tmp_path / "corpus.txt").write_text(LINES)
+    status, said = run("create", "--input", "corpus.txt", "--output", "out", cwd=tmp_path)
+    assert status == 2
+    assert "shard --input corpus.txt" in said
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+@pytest.mark.parametrize("name", ["a.json", "a.txt", "a.json.gz"])
+def test_an_array_of_objects_is_read(name: str, indent: int | None, tmp_path: Path) -> None:
+    content = json.dumps([{"text": text} for text in TEXTS], indent=indent).encode()
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    assert read(tmp_path / name) == TEXTS
+
+
+@pytest.mark.parametrize(
+    ("encoding", "text"),
+    [
+        ("gbk", "今天天气很好，我们去公园散步。大家都很高兴。\n" * 20),
+        ("big5", "今天天氣很好，我們去公園散步。大家都很高興。\n" * 20),
+        ("shift_jis", "きょうはてんきがいいので、こうえんへ行きました。\n" * 20),
+        ("euc_jp", "きょうはてんきがいいので、こうえんへ行きました。\n" * 20),
+        ("euc_kr", "오늘은 날씨가 좋아서 공원에 갔습니다.\n" * 20),
+        ("cp1252", "Ein schöner Tag für Österreich.\n" * 20),
+        ("cp1251", "Сегодня хорошая погода, и мы пошли в парк.\n" * 20),
+        ("cp1253", "Σήμερα ο καιρός είναι καλός και πήγαμε στο πάρκο.\n" * 20),
+        ("koi8-r", "Сегодня хорошая погода, и мы пошли в парк.\n" * 20),
+        ("utf-16", "A fine day.\n" * 20),
+        ("utf-16-le", "A fine day.\n" * 20),
+    ],
+)
+def test_the_command_for_another_encoding_works(encoding: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(text.encode(encoding))
+    status, said, _ = shard(tmp_path, "a.txt")
+    assert status == 1
+    command = said[said.index("iconv") :].strip().partition(" leaves")[0]
+    subprocess.run(command, shell=True, cwd=tmp_path, check=True)
+    assert (tmp_path / "a.txt.utf8").read_text("utf-8") == text
+
+
+def test_a_folder_with_a_notebook_and_a_description(tmp_path: Path) -> None:
+    folder = tmp_path / "books"
+    for name in (".ipynb_checkpoints/a-checkpoint.txt", "__MACOSX/._a.txt", "a.txt"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(TEXTS[0])
+    for name, content in {
+        "dataset_infos.json": '{"default": {"description": ""}}', "metadata.csv": "file,author\na.txt,Ann\n",
+        "README.md": "# Books", "LICENSE": "MIT", "cover.png": "\x89PNG", "README.txt": "Read me.",
+    }.items():  # fmt: skip
+        (folder / name).write_text(content)
+    assert read(folder) == TEXTS[:1]
+    status, said, _ = shard(tmp_path, "books")
+    assert status == 0
+    assert all(count in said for count in ("2 hidden", "5 that describe data", "1 of other kinds"))
+
+
+def test_an_index_beside_a_dump_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / "enwiki-multistream-index.txt").write_text("600:10:Anarchism\n600:12:Autism\n")
+    (tmp_path / "a.txt").write_text(TEXTS[0])
+    assert read(tmp_path) == TEXTS[:1]
+    (tmp_path / "index.txt").write_text("600:10:Anarchism\n600:12:Autism\n")
+    status, said, _ = shard(tmp_path, "index.txt")
+    assert (status, "the index of a Wikimedia dump" in said) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("data/train-00000-of-00001.parquet", "data/test-00000-of-00001.parquet", "data/validation-00000-of-00001.parquet"),
+        ("train_1.txt", "test.txt", "dev.txt"),
+        ("training/a.txt", "test/a.txt", "valid.txt"),
+        ("wiki.train.tokens", "wiki.test.tokens", "wiki.valid.tokens"),
+    ],
+)
+def test_a_folder_with_splits_gives_training_alone(names: tuple[str, ...], tmp_path: Path) -> None:
+    for name, text in zip(names, TEXTS, strict=False):
+        path = tmp_path / "repo" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table({"text": [text]}), path) if path.suffix == ".parquet" else path.write_text(text)
+    status, said, text = shard(tmp_path, "repo")
+    assert (status, "2 of other splits than training" in said) == (0, True)
+    assert ("Ada" in text, "Bern" in text, "Cham" in text) == (True, False, False)
+
+
+def test_books_whose_titles_name_a_test_are_read(tmp_path: Path) -> None:
+    for name, text in zip(("the_test.txt", "training_day.pdf", "valid.txt"), TEXTS, strict=False):
+        (tmp_path / name).write_text(text)
+    assert len(read(tmp_path)) == 2
+
+
+@pytest.mark.parametrize(
+    "text", ["Tom &amp; Jerry<br>ran. They ran far.", "A &lt;tag&gt; here. It is so.", "<p>So it is. It ends.</p>"]
+)
+def test_a_column_with_html_is_said_with_its_share(text: str, tmp_path: Path) -> None:
+    rows = [text if at % 2 else TEXTS[at % 4] + str(at) for at in range(40)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": row}) + "\n" for row in rows))
+    status, said, _ = shard(tmp_path, "a.jsonl")
+    assert (status, "50% of the first 40 documents have HTML" in said) == (0, True)
+
+
+def test_a_clean_text_is_not_called_html(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(PROSE + "\n\nR&D is fun; x < y and y > z. AT&T; it is big.\n")
+    assert "HTML" not in shard(tmp_path, "a.txt")[1]
+
+
+def test_wikimedia_xml_and_columns_have_their_own_kind_under_another_name(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"text": TEXTS}), tmp_path / "table.txt")
+    pyarrow.feather.write_feather(pa.table({"text": TEXTS}), str(tmp_path / "a.feather"))
+    with pa.ipc.new_stream(tmp_path / "stream", pa.schema([("text", pa.string())])) as writer:
+        writer.write_table(pa.table({"text": TEXTS}))
+    assert read(tmp_path / "table.txt") == read(tmp_path / "a.feather") == read(tmp_path / "stream") == TEXTS
+
+
+@pytest.mark.parametrize("name", ["a.txt.xz", "a.txt.zst", "a", "a.bin"])
+def test_compressed_files_are_known_by_their_first_bytes(name: str, tmp_path: Path) -> None:
+    content = "\n\n".join(TEXTS).encode()
+    if name.endswith(".xz"):
+        packed = lzma.compress(content)
+    elif name.endswith(".zst"):
+        options = zstandard.ZstdCompressionParameters(window_log=30, enable_ldm=True)
+        packer = zstandard.ZstdCompressor(compression_params=options).compressobj()  # the size is unknown, so is the window
+        packed = packer.compress(content) + packer.flush()
+    else:
+        packed = gzip.compress(content)
+    (tmp_path / name).write_bytes(packed)
+    assert read(tmp_path / name) == TEXTS
+
+
+REFUSED = {
+    "page.txt": ("<!-- saved -->\n<!DOCTYPE html>\n<p>So.</p>", "HTML"),
+    "crawl.txt": ("WARC/1.0\r\nWARC-Type: conversion\r\n\r\nText.\r\n", "a web archive"),
+    "letter.txt": (r"{\rtf1\ansi A letter.\par}", "RTF"),
+    "film.txt": ("1\n00:00:01,000 --> 00:00:02,500\nHello.\n\n2\n00:00:03,000 --> 00:00:04,000\nBye.\n", "subtitles"),
+    "film.web": ("WEBVTT\n\n00:01.000 --> 00:02.500\nHello.\n", "subtitles"),
+    "post.txt": ("From a@b.c Mon Jan  5 10:00:00 2015\nFrom: a@b.c\nSubject: Hi\n\nHello.\n", "a mailbox"),
+    "news.txt": ("From: a@b.c (Ann)\nSubject: Hi\nLines: 2\n\nHello there.\n", "a mailbox"),
+    "ner.txt": ("EU NNP B-NP B-ORG\nrejects VBZ B-VP O\n\nPeter NNP B-NP B-PER\n", "columns of words and tags"),
+    "pairs.txt": ("Hello.\tBonjour.\nGood.\tBon.\n", "a table whose columns are separated by tabs"),
+    "lfs.txt": ("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n", "a pointer of Git LFS"),
+    "pandas.json": ('{"text":{"0":"One.","1":"Two."}}', "a table of JSON"),
+    "pretty.json": ('{\n  "data": [\n    {"text": "One."}\n  ]\n}\n', "JSON over several lines"),
+    "book.txt": ("%PDF-1.7\n", "PDF"),
+    "model.txt": ("\x80\x04", "a pickle"),
+    "a.7z.txt": ("7z\xbc\xaf\x27\x1c", "a 7z archive"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_no_text_is_refused_by_its_name(name: str, tmp_path: Path) -> None:
+    content, kind = REFUSED[name]
+    (tmp_path / name).write_bytes(content.encode("latin-1"))
+    for command in ("shard --corpus c --workdir w", "create --output out", "vocab --output v.txt"):
+        status, said = run(*command.split(), "--input", name, cwd=tmp_path)
+        assert (status, len(said.splitlines())) == (2, 1)
+        assert f"{name}: is {kind}" in said
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_the_command_for_subtitles_works(tmp_path: Path) -> None:
+    (tmp_path / "film.srt").write_bytes(REFUSED["film.txt"][0].replace("\n", "\r\n").encode("utf-8-sig"))
+    _, said, _ = shard(tmp_path, "film.srt")
+    subprocess.run(said[said.index("sed") :], shell=True, cwd=tmp_path, check=True)
+    assert (tmp_path / "film.srt.txt").read_text().split() == ["Hello.", "Bye."]
+
+
+def test_the_command_for_a_mailbox_works(tmp_path: Path) -> None:
+    (tmp_path / "post.mbox").write_text(REFUSED["post.txt"][0])
+    _, said, _ = shard(tmp_path, "post.mbox")
+    command = said[said.index("python -c") :].replace("python", shlex.quote(sys.executable), 1)
+    subprocess.run(command, shell=True, cwd=tmp_path, check=True)
+    assert read(tmp_path / "post.mbox.jsonl") == ["Hello."]
+
+
+@pytest.mark.skipif(not shutil.which("jq"), reason="the advice names jq")
+@pytest.mark.parametrize("content", ['{"text":{"0":"One.","1":"Two.","10":"Three."}}', '{"text": ["One.", "Two.", "Three."]}'])
+def test_columns_of_json_are_said_and_the_command_works(content: str, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(content)
+    _, said, _ = shard(tmp_path, "a.json")
+    command = said[said.index("jq") :].splitlines()[0]
+    subprocess.run(command, shell=True, cwd=tmp_path, check=True)
+    assert read(tmp_path / "a.json.jsonl") == ["One.", "Two.", "Three."]
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar"])
+def test_the_command_for_an_archive_works(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(TEXTS[0])
+    name = f"a.{kind}"
+    if kind == "zip":
+        with zipfile.ZipFile(tmp_path / name, "w") as archive:
+            archive.write(tmp_path / "a.txt", "a.txt")
+    else:
+        with tarfile.open(tmp_path / name, "w") as archive:
+            archive.add(tmp_path / "a.txt", "a.txt")
+    _, said, _ = shard(tmp_path, name)
+    command = said.partition("give the files in it: ")[2].replace("python", shlex.quote(sys.executable))
+    subprocess.run(command, shell=True, cwd=tmp_path, check=True)
+    assert read(tmp_path / f"{name}.d") == TEXTS[:1]
+
+
+@pytest.mark.parametrize("start", ["\ufeffid;text\r\n", "id;text\n"])
+def test_a_csv_that_excel_wrote_in_europe(start: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(start + "".join(f"{at};{text}\n" for at, text in enumerate(TEXTS)), encoding="utf-8")
+    assert read(tmp_path / "a.csv") == TEXTS
+
+
+def test_a_book_of_gutenberg_is_said_and_the_command_works(tmp_path: Path) -> None:
+    (tmp_path / "emma.txt").write_text(
+        "The Project Gutenberg eBook of Emma\n\n*** START OF THE PROJECT GUTENBERG EBOOK EMMA ***\n\n"
+        f"{PROSE}\n*** END OF THE PROJECT GUTENBERG EBOOK EMMA ***\nLicence.\n"
+    )
+    status, said, _ = shard(tmp_path, "emma.txt")
+    command = said[said.index("sed -n") :].partition(" prints")[0]
+    book = subprocess.run(command, shell=True, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+    assert (status, book.strip()) == (0, PROSE.strip())
+
+
+def test_a_table_with_one_curly_apostrophe_of_windows(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(
+        b"id,text\n" + "".join(f"{at},It’s {text}\n" for at, text in enumerate(TEXTS)).encode("cp1252")
+    )
+    status, said, _ = shard(tmp_path, "a.csv")
+    assert (status, "iconv -f WINDOWS-1252" in said) == (1, True)
+
+
+def test_a_window_of_two_gigabytes_as_in_dumps_of_forums(tmp_path: Path) -> None:
+    options = zstandard.ZstdCompressionParameters(window_log=31, enable_ldm=True)
+    packer = zstandard.ZstdCompressor(compression_params=options).compressobj()
+    (tmp_path / "RC_2019.zst").write_bytes(packer.compress(LINES.encode()) + packer.flush())
+    assert read(tmp_path / "RC_2019.zst") == TEXTS
