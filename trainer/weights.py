@@ -187,8 +187,9 @@ def read_weights(path: Path, config: ModelConfig, task: Task, *, any_head: bool 
     with _open(file, shapes, task) as found:
         names = _choose(file, found, shapes)
         known = labels_of(file)
-        are_numbers = known is None and bool(task.labels) and task.labels == tuple(map(str, range(len(task.labels))))
-        other_head = not any_head and task.labels is not None and task.labels != known and not are_numbers
+        labels = task.labels
+        is_unnamed = known is None and labels == tuple(map(str, range(len(labels or ()))))  # LABEL_0 is 0
+        other_head = not any_head and labels is not None and labels != known and not is_unnamed
         if other_head:
             kept = [name for name in names if name.startswith("bert/")]
             other_head, names = kept != names, kept
@@ -199,8 +200,8 @@ def read_weights(path: Path, config: ModelConfig, task: Task, *, any_head: bool 
         return weights, ""
     why = "lacks"
     if other_head:
-        labels = "without names" if known is None else f"{', '.join(known)[:200]}"
-        why = f"has a head for other labels ({labels}), so it lacks"
+        names_of_head = "without names" if known is None else ", ".join(known)[:200]
+        why = f"has a head for other labels ({names_of_head}), so it lacks"
     return weights, f"--init {file}: {why} {', '.join(drawn)}, which are initialized from the seed"
 
 
