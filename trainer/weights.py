@@ -188,7 +188,7 @@ def read_weights(path: Path, config: ModelConfig, task: Task, *, any_head: bool 
         names = _choose(file, found, shapes)
         known = labels_of(file)
         labels = task.labels
-        is_unnamed = known is None and labels == tuple(map(str, range(len(labels or ()))))  # LABEL_0 is 0
+        is_unnamed = known is None and bool(labels) and labels == tuple(map(str, range(len(labels or ()))))  # LABEL_0 is 0
         other_head = not any_head and labels is not None and labels != known and not is_unnamed
         if other_head:
             kept = [name for name in names if name.startswith("bert/")]
