@@ -17,12 +17,14 @@ from bertprep.check.counts import Ints, TokenCounts, distinct
 from bertprep.check.finding import WARNING, Finding
 from bertprep.check.outcome import CheckedFile, Checks, Outcome
 from bertprep.check.repeats import HASH_BYTES, find_repeated_documents
+from bertprep.check.round_trip import check_round_trip
 from bertprep.errors import BertprepError
 from bertprep.files.paths import sizes_of
 from bertprep.instances.document_tokenizer import TokenizerInfo
 from bertprep.instances.vocabulary import MANY_UNKNOWN, Vocabulary
 from bertprep.tokens.shard import BIN, DOCUMENT_FILES, IDX, TokenShard, parse_index, read_bytes
 from bertprep.work.data_set import DataSet
+from bertprep.work.layout import TOKENIZER
 
 _ANY_WIDTH = 1 << 31  # ids are compared with the tokenizer's here
 
@@ -35,7 +37,10 @@ class TokenShards(Checks):
         names = sizes_of(data_set.folder, [each for name in data_set.files for each in self.names_of(name)])
         tokenizer = TokenizerInfo.from_vocabulary(vocabulary) if vocabulary else _tokenizer_of(data_set)
         eod = data_set.manifest.made_with.get("eod") if data_set.manifest else None
-        super().__init__(data_set.files, partial(_check_shard, tokenizer, self._has_documents, eod), names)
+        made_with = data_set.manifest is not None and data_set.manifest.tokenizer is not None
+        path = data_set.folder / TOKENIZER if made_with and self._has_documents and eod is None else None
+        check_file = partial(_check_shard, tokenizer, path, self._has_documents, eod)
+        super().__init__(data_set.files, check_file, names)
 
     def names_of(self, name: str) -> list[str]:
         ends = DOCUMENT_FILES if self._has_documents else (BIN, IDX)
@@ -66,8 +71,13 @@ def _judge_unknown(outcome: Outcome) -> list[Finding]:
     return findings
 
 
-def _check_shard(tokenizer: TokenizerInfo | None, has_documents: bool, eod: int | None, file: CheckedFile) -> None:
-    """Check one shard, whose documents end with the token `eod`, if any. Faults become findings; nothing is raised."""
+def _check_shard(
+    tokenizer: TokenizerInfo | None, path: Path | None, has_documents: bool, eod: int | None, file: CheckedFile
+) -> None:
+    """Check one shard, whose documents end with the token `eod`, if any. Faults become findings; nothing is raised.
+
+    `path` is the tokenizer.json next to it, or None.
+    """
     shard = TokenShard(file.path, width=_ANY_WIDTH, has_words=has_documents)
     file.size_bytes = sum(sizes_of(file.path.parent, [path.name for path in shard.paths.values()]).values())
     try:
@@ -86,6 +96,8 @@ def _check_shard(tokenizer: TokenizerInfo | None, has_documents: bool, eod: int 
     _check_ids(file, tokens, starts, tokenizer, eod)
     if words is not None:
         _check_documents(file, shard, words)
+        if path is not None and path.is_file():
+            check_round_trip(file, shard, path)
     elif not file.entries and not shard.has_sentences:
         found = f"one in each of its {file.records:,} documents; only create --pairs none accepts them"
         file.add("no-sentences", "a sequence for each sentence", found, level=WARNING)
