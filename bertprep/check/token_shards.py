@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep.check.counts import Ints, TokenCounts, distinct
+from bertprep.check.duplicates import find_identical_files
 from bertprep.check.finding import WARNING, Finding
 from bertprep.check.outcome import CheckedFile, Checks, Outcome
 from bertprep.check.repeats import HASH_BYTES, find_repeated_documents
@@ -22,11 +23,12 @@ from bertprep.errors import BertprepError
 from bertprep.files.paths import sizes_of
 from bertprep.instances.document_tokenizer import TokenizerInfo
 from bertprep.instances.vocabulary import MANY_UNKNOWN, Vocabulary
-from bertprep.tokens.shard import BIN, DOCUMENT_FILES, IDX, TokenShard, parse_index, read_bytes
+from bertprep.tokens.shard import BIN, DOCUMENT_FILES, IDX, TokenShard, read_index
 from bertprep.work.data_set import DataSet
 from bertprep.work.layout import TOKENIZER
 
 _ANY_WIDTH = 1 << 31  # ids are compared with the tokenizer's here
+_MOST_IN_UINT16 = 1 << 16
 
 
 class TokenShards(Checks):
@@ -38,7 +40,7 @@ class TokenShards(Checks):
         tokenizer = TokenizerInfo.from_vocabulary(vocabulary) if vocabulary else _tokenizer_of(data_set)
         eod = data_set.manifest.made_with.get("eod") if data_set.manifest else None
         made_with = data_set.manifest is not None and data_set.manifest.tokenizer is not None
-        path = data_set.folder / TOKENIZER if made_with and self._has_documents and eod is None else None
+        path = data_set.folder / TOKENIZER if made_with and self._has_documents else None
         check_file = partial(_check_shard, tokenizer, path, self._has_documents, eod)
         super().__init__(data_set.files, check_file, names)
 
@@ -51,6 +53,7 @@ class TokenShards(Checks):
         if self._has_documents:
             outcome.findings += _judge_unknown(outcome)
         super().judge(outcome)
+        outcome.findings += find_identical_files(outcome.files, "document")
         outcome.findings += find_repeated_documents(outcome.files, WARNING, "document")
 
 
@@ -96,8 +99,8 @@ def _check_shard(
     _check_ids(file, tokens, starts, tokenizer, eod)
     if words is not None:
         _check_documents(file, shard, words)
-        if path is not None and path.is_file():
-            check_round_trip(file, shard, path)
+        if tokenizer is not None and path is not None and path.is_file():
+            check_round_trip(file, shard, tokenizer, path, eod)
     elif not file.entries and not shard.has_sentences:
         found = f"one in each of its {file.records:,} documents; only create --pairs none accepts them"
         file.add("no-sentences", "a sequence for each sentence", found, level=WARNING)
@@ -122,6 +125,9 @@ def _count(shard: TokenShard, tokens: NDArray[Any], tokenizer: TokenizerInfo | N
 
 def _check_ids(file: CheckedFile, tokens: NDArray[Any], starts: Ints, tokenizer: TokenizerInfo | None, eod: int | None) -> None:
     width = tokenizer.width if tokenizer else _ANY_WIDTH
+    if tokenizer and tokens.dtype == np.uint16 and width > _MOST_IN_UINT16:
+        expected, found = f"ids of 4 bytes, as the {width:,} tokens of the tokenizer need", "uint16, which cuts larger ids off"
+        file.add("id-range", expected, found, level=WARNING)
     special = [each for each in tokenizer.special if each != tokenizer.unk] if tokenizer else []
     is_special = np.isin(tokens, special)
     if eod is not None:
@@ -138,8 +144,7 @@ def _check_ids(file: CheckedFile, tokens: NDArray[Any], starts: Ints, tokenizer:
 
 def _check_documents(file: CheckedFile, shard: TokenShard, words: NDArray[np.uint8]) -> None:
     """Check that each document has a token, and begins with a word according to .words."""
-    path = shard.paths[IDX]
-    _, lengths, _ = parse_index(path, read_bytes(path))
+    _, lengths, _ = read_index(shard.paths[IDX])
     empty = np.flatnonzero(lengths == 0)
     if empty.size:
         file.add("empty-document", "a token in each document", "none", int(empty[0]), len(empty))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -112,7 +112,7 @@ def tokenizer_of(kind: str, texts: list[str], folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module", params=["BPE", "WordPiece"])
-def clean(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def clean(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data set of three shards of speeches and a test split."""
     folder = tmp_path_factory.mktemp("planted")
     texts = [" ".join(speech.split()) for speech in list(read_speeches())[60:100]]
@@ -125,7 +125,7 @@ def clean(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             inputs=[folder / "0.txt", folder / "1.txt", folder / "2.txt"], tokenizer=tokenizer, output=folder / "out",
             test_fraction=0.1, one_document_per_block=True, workers=1,
         )  # fmt: skip
-    yield made.folders["tokens"]
+    return made.folders["tokens"]
 
 
 def in_each(change: Callable[[Any], Any]) -> Callable[[Tokens], None]:
