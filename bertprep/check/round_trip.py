@@ -1,4 +1,4 @@
-"""Compare token shards of documents with the tokenizer next to them: what it gives for their text again must be these tokens.
+"""Compare token shards with the tokenizer or vocabulary next to them: what it gives for their text must be these tokens again.
 
 Ids of another vocabulary, random or reordered tokens and wrong .words files are all possible values, so only the tokenizer can
 tell. A sample of each shard is decoded and tokenized again, at most `_TOKENS` tokens, so the costs do not grow with the shard.
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from itertools import pairwise
@@ -24,8 +24,11 @@ from tokenizers.models import WordPiece
 
 from bertprep.check.outcome import CheckedFile
 from bertprep.errors import BertprepError
-from bertprep.instances.document_tokenizer import DocumentTokenizer, TokenizerInfo
+from bertprep.instances.document_tokenizer import Documents, DocumentTokenizer, TokenizerInfo
 from bertprep.instances.given_words import GIVEN
+from bertprep.instances.tokenizer import Tokenizer as BertTokenizer
+from bertprep.instances.tokenizer_files import TOKENIZER
+from bertprep.instances.vocabulary import Vocabulary, load_vocabulary
 from bertprep.tokens.shard import TokenShard
 
 _TOKENS, _PART_TOKENS, _PARTS = 1 << 16, 1024, 1024
@@ -48,15 +51,16 @@ class _Part(NamedTuple):
 
 
 class _Reader(NamedTuple):
-    """A tokenizer, and the library's object that decodes its ids."""
+    """How ids become text, and texts become documents of ids again."""
 
-    tokenizer: DocumentTokenizer
-    library: Tokenizer
+    decode: Callable[[list[int]], str]
+    encode: Callable[[list[str]], Documents]
+    unclear: tuple[int, ...] = ()
+    """Tokens that look like a piece but may be a word, such as ## in Markdown."""
 
     def read_again(self, parts: list[_Part]) -> Iterator[tuple[_Part, Ids, NDArray[np.bool_]]]:
         """Yield each part with the tokens that the tokenizer gives for its text, and which of them begin a word."""
-        texts = [self.library.decode(part.tokens.tolist(), skip_special_tokens=False) for part in parts]
-        again = self.tokenizer.encode(texts)
+        again = self.encode([self.decode(part.tokens.tolist()) for part in parts])
         ends = np.cumsum(again.lengths)
         for part, start, end in zip(parts, (ends - again.lengths).tolist(), ends.tolist(), strict=True):
             yield part, again.tokens[start:end].astype(np.int64), again.begins_word[start:end]
@@ -65,24 +69,28 @@ class _Reader(NamedTuple):
 def check_round_trip(file: CheckedFile, shard: TokenShard, made_with: TokenizerInfo, path: Path, eod: int | None) -> None:
     """Add findings if the tokenizer gives other tokens for the text of a shard, or lets other tokens begin words.
 
-    `path` is the tokenizer.json. Documents may end with the token `eod`.
+    `path` is the tokenizer.json, or the vocab.txt of shards of sentences. Documents may end with the token `eod`.
     """
     with _without_threads():
         try:
             status = path.stat()
             reader = _open(path, status.st_size, status.st_mtime_ns)
             if reader is not None:
-                _compare(file, reader.read_again(_sample(shard, made_with, eod)), compares_words=made_with.words != GIVEN)
+                _compare(
+                    file,
+                    reader.read_again(_sample(shard, made_with, reader.unclear, eod)),
+                    compares_words=shard.has_words and made_with.words != GIVEN,
+                )
         except (BertprepError, OSError):
             return  # a tokenizer that cannot be read is a finding of its own
 
 
-def _sample(shard: TokenShard, made_with: TokenizerInfo, eod: int | None) -> list[_Part]:
-    """Return evenly spaced documents of a shard, up to `_PART_TOKENS` of each, without special and unknown tokens."""
+def _sample(shard: TokenShard, made_with: TokenizerInfo, unclear: tuple[int, ...], eod: int | None) -> list[_Part]:
+    """Return evenly spaced documents of a shard, up to `_PART_TOKENS` of each, without special, unknown and unclear tokens."""
     documents = len(shard.starts) - 1
     mean = max(int(shard.starts[-1]) // documents, 1)
     count = min(documents, max(_TOKENS // min(mean, _PART_TOKENS), 1), _PARTS)
-    parts, left_out = [], [*made_with.special, *([] if made_with.unk is None else [made_with.unk])]
+    parts, left_out = [], [*made_with.special, *unclear, *([] if made_with.unk is None else [made_with.unk])]
     for document in np.unique(np.linspace(0, documents - 1, count).astype(np.int64)).tolist():
         start, end = int(shard.starts[document]), int(shard.starts[document + 1]) - (eod is not None)
         end = min(end, start + _PART_TOKENS)
@@ -135,16 +143,35 @@ def count_changed(tokens: Ids, again: Ids) -> int:
 
 @lru_cache(2)
 def _open(path: Path, size_bytes: int, changed_ns: int) -> _Reader | None:  # noqa: ARG001 - a changed file is read again
-    """Return the tokenizer of a folder, or None if its decoder does not return what it has read."""
+    """Return the reader of a tokenizer or vocabulary, or None if its decoder does not return what it has read."""
+    if path.name != TOKENIZER:
+        return _reader_of(load_vocabulary(path))
     tokenizer = DocumentTokenizer(path, path.parent.name)
     library = Tokenizer.from_str(tokenizer.content.decode())
     if isinstance(library.model, WordPiece):
         # The decoder of the file may remove spaces before punctuation.
-        library.decoder = decoders.WordPiece(library.model.continuing_subword_prefix, cleanup=False)
-        return _Reader(tokenizer, library)
+        prefix = library.model.continuing_subword_prefix
+        library.decoder = decoders.WordPiece(prefix, cleanup=False)
+        tokens = library.get_vocab().items()
+        unclear = (each for token, each in tokens if token.startswith(prefix) and token[len(prefix) :][:1] in ("", prefix[:1]))
+        return _Reader(library.decode, tokenizer.encode, tuple(unclear))
     decoder = json.loads(tokenizer.content).get("decoder") or {}
     kinds = {each.get("type") for each in decoder.get("decoders", [decoder])}
-    return _Reader(tokenizer, library) if kinds & {*_EXACT_DECODERS} else None
+    return _Reader(library.decode, tokenizer.encode) if kinds & {*_EXACT_DECODERS} else None
+
+
+def _reader_of(vocabulary: Vocabulary) -> _Reader:
+    """Return the reader of a vocab.txt. The text of lower-cased tokens is read as it is."""
+    tokenizer, begins_word = BertTokenizer(vocabulary, lower=False), ~vocabulary.continues_word
+
+    def decode(ids: list[int]) -> str:
+        return " ".join(vocabulary.tokens[each] for each in ids).replace(" ##", "")
+
+    def encode(texts: list[str]) -> Documents:
+        tokens, ends = tokenizer.tokenize_lines("".join(f"{text}\n" for text in texts).encode())
+        return Documents(tokens, np.diff(ends, prepend=0), begins_word[tokens])
+
+    return _Reader(decode, encode)
 
 
 @contextmanager

@@ -39,8 +39,9 @@ class TokenShards(Checks):
         names = sizes_of(data_set.folder, [each for name in data_set.files for each in self.names_of(name)])
         tokenizer = TokenizerInfo.from_vocabulary(vocabulary) if vocabulary else _tokenizer_of(data_set)
         eod = data_set.manifest.made_with.get("eod") if data_set.manifest else None
-        made_with = data_set.manifest is not None and data_set.manifest.tokenizer is not None
-        path = data_set.folder / TOKENIZER if made_with and self._has_documents else None
+        path = None
+        if data_set.manifest:  # other tools may split the words of a vocabulary by other rules
+            path = vocabulary.path if vocabulary else data_set.folder / TOKENIZER
         check_file = partial(_check_shard, tokenizer, path, self._has_documents, eod)
         super().__init__(data_set.files, check_file, names)
 
@@ -79,7 +80,7 @@ def _check_shard(
 ) -> None:
     """Check one shard, whose documents end with the token `eod`, if any. Faults become findings; nothing is raised.
 
-    `path` is the tokenizer.json next to it, or None.
+    `path` is the tokenizer.json or vocab.txt that made it, or None if another tool may have.
     """
     shard = TokenShard(file.path, width=_ANY_WIDTH, has_words=has_documents)
     file.size_bytes = sum(sizes_of(file.path.parent, [path.name for path in shard.paths.values()]).values())
@@ -97,10 +98,10 @@ def _check_shard(
         digests += hashlib.sha256(tokens[start:end].data).digest()[:HASH_BYTES]
     file.hashes, file.lines = np.frombuffer(bytes(digests), np.uint64).reshape(-1, 2), np.arange(file.records)
     _check_ids(file, tokens, starts, tokenizer, eod)
+    if tokenizer is not None and path is not None and path.is_file():
+        check_round_trip(file, shard, tokenizer, path, eod)
     if words is not None:
         _check_documents(file, shard, words)
-        if tokenizer is not None and path is not None and path.is_file():
-            check_round_trip(file, shard, tokenizer, path, eod)
     elif not file.entries and not shard.has_sentences:
         found = f"one in each of its {file.records:,} documents; only create --pairs none accepts them"
         file.add("no-sentences", "a sequence for each sentence", found, level=WARNING)
