@@ -1,4 +1,4 @@
-"""Caches compiled code between processes, in a folder of this user that nobody else can write to.
+"""Caches compiled code, and what `files.kept_arrays` keeps, in a folder of this user that nobody else can write to.
 
     $BERTPREP_CACHE/kernels, else bertprep/kernels in $XDG_CACHE_HOME or ~/.cache; if that cannot be used,
     bertprep-UID/kernels in the OS's folder for temporary files
@@ -7,6 +7,7 @@ A folder or file is used only if it belongs to this user or root and others cann
 """
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
@@ -14,6 +15,7 @@ import stat
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 from bertprep.terminal import warn
 
@@ -72,13 +74,24 @@ def _is_own(status: os.stat_result, *, others: int = 0) -> bool:
     return status.st_uid in (os.geteuid(), 0) and not status.st_mode & others
 
 
+def open_own(path: Path) -> BinaryIO:
+    """Open a file of the cache for reading.
+
+    Raises `OSError` unless it is a regular file that belongs to this user or root, and to which others cannot write.
+    """
+    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb")  # does not block on a FIFO
+    status = os.fstat(file.fileno())
+    if stat.S_ISREG(status.st_mode) and _is_own(status, others=stat.S_IWGRP | stat.S_IWOTH):
+        return file
+    file.close()
+    raise PermissionError(errno.EPERM, "is not a file of this user alone", str(path))
+
+
 def _read(path: Path) -> bytes | None:
-    with contextlib.suppress(OSError), os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-        status = os.fstat(file.fileno())
-        if stat.S_ISREG(status.st_mode) and _is_own(status, others=stat.S_IWGRP | stat.S_IWOTH):
-            checksum, _, code = file.read().partition(b"\n")
-            if checksum == _checksum(code):
-                return code
+    with contextlib.suppress(OSError), open_own(path) as file:
+        checksum, _, code = file.read().partition(b"\n")
+        if checksum == _checksum(code):
+            return code
     return None
 
 

@@ -98,6 +98,8 @@ ADVICE = {
     "special-token": _TOKENIZE,
     "empty-document": _TOKENIZE,
     "word-starts": _TOKENIZE,
+    "words": _TOKENIZE,
+    "round-trip": "tokenize the text again with the tokenizer.json that the model will have, into an empty folder",
     "no-sentences": "make records with bertprep create --pairs none, or token shards with one sequence for each sentence",
 }
 """The advice for each code, in one sentence."""
@@ -182,6 +184,8 @@ MEANINGS = {
     "token-shard": "The files of a token shard do not match, or cannot be read.",
     "special-token": "The text has special tokens such as [MASK], which only the tool that makes records may add.",
     "empty-document": "A document has no token.",
+    "words": "Whole words would be masked by wrong borders.",
+    "round-trip": "The tokens are not those of this tokenizer, or not in the order of a text.",
     "word-starts": "A document begins in the middle of a word, so whole words cannot be masked.",
     "no-sentences": "Each document is one sequence. Sentence pairs need a sequence for each sentence.",
 }

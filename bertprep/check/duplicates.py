@@ -46,18 +46,18 @@ _WITHIN = _Kind("duplicate-records", 0.0001, "no record twice", "repeat an earli
 _CROSSING = _Kind("test-in-training", 0.0, "no test record in training", "are in training too")
 
 
-def find_identical_files(files: Sequence[CheckedFile]) -> list[Finding]:
-    """Return a finding for each file that has the same records as an earlier one, in any order."""
+def find_identical_files(files: Sequence[CheckedFile], unit: str = "record") -> list[Finding]:
+    """Return a finding for each file that has the same records, or other units, as an earlier one, in any order."""
     seen: dict[tuple[int, int, int], CheckedFile] = {}
     findings = []
     for file in files:
         first, second = file.hashes.sum(0, dtype=np.uint64).tolist()  # modulo 2**64
         earlier = seen.setdefault((len(file.hashes), first, second), file)
         if earlier is not file and len(file.hashes):
-            found = f"the same {counted(len(file.hashes), 'record')} as in {earlier.name}"
+            found = f"the same {counted(len(file.hashes), unit)} as in {earlier.name}"
             of_test = [each.name for each in (earlier, file) if each.split == TEST]
             advice = f"remove {of_test[0]}, or make both splits again" if len(of_test) == 1 else ""
-            findings.append(Finding("identical-files", file.name, "records of its own", found, advice=advice))
+            findings.append(Finding("identical-files", file.name, f"{unit}s of its own", found, advice=advice))
     return findings
 
 

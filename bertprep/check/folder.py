@@ -16,6 +16,7 @@ from bertprep.files.atomic import explain_write_error
 from bertprep.files.checksums import BLAKE3, SHA256, show_checksum
 from bertprep.files.paths import checksum_of, is_object
 from bertprep.instances import Vocabulary, load_vocabulary
+from bertprep.untrusted import MAX_JSON_BYTES
 from bertprep.work.data_set import DataSet
 from bertprep.work.layout import LEDGER, MANIFEST, MAPPED, QUESTIONS, TOKENIZER, VOCABULARY
 from bertprep.work.manifest import Manifest, sha256_of_questions, sha256_of_vocabulary
@@ -127,6 +128,9 @@ def check_tokenizer(data_set: DataSet) -> list[Finding]:
             expected = (
                 f"the tokenizer that the tokens were made with, sha256 {made_with['sha256'][:16]}..., as {MANIFEST} lists"
             )
+            size_bytes = path.stat().st_size
+            if size_bytes > MAX_JSON_BYTES:
+                return [Finding("manifest", name, expected, f"a file of {size_bytes:,} bytes, too many for a tokenizer")]
             found = checksum_of(path, SHA256)
             return [] if found == made_with["sha256"] else [Finding("manifest", name, expected, f"{found[:16]}...")]
     return [Finding("vocabulary", TOKENIZER, f"a {TOKENIZER} next to the files", "none", level=WARNING)]

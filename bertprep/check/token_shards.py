@@ -14,19 +14,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep.check.counts import Ints, TokenCounts, distinct
+from bertprep.check.duplicates import find_identical_files
 from bertprep.check.finding import WARNING, Finding
 from bertprep.check.outcome import CheckedFile, Checks, Outcome
 from bertprep.check.repeats import HASH_BYTES, find_repeated_documents
+from bertprep.check.round_trip import check_round_trip
 from bertprep.errors import BertprepError
 from bertprep.files.paths import sizes_of
 from bertprep.instances.document_tokenizer import TokenizerInfo
 from bertprep.instances.vocabulary import MANY_UNKNOWN, Vocabulary
 from bertprep.terminal import counted
-from bertprep.tokens.shard import BIN, DOCUMENT_FILES, IDX, TokenShard, parse_index, read_bytes
+from bertprep.tokens.shard import BIN, DOCUMENT_FILES, IDX, TokenShard, read_index
 from bertprep.work.data_set import DataSet
+from bertprep.work.layout import TOKENIZER
 from bertprep.work.manifest import UNCOVERED
 
 _ANY_WIDTH = 1 << 31  # ids are compared with the tokenizer's here
+_MOST_IN_UINT16 = 1 << 16
 
 
 class TokenShards(Checks):
@@ -39,7 +43,11 @@ class TokenShards(Checks):
         names = sizes_of(data_set.folder, [each for name in data_set.files for each in self.names_of(name)])
         tokenizer = TokenizerInfo.from_vocabulary(vocabulary) if vocabulary else _tokenizer_of(data_set)
         eod = data_set.manifest.made_with.get("eod") if data_set.manifest else None
-        super().__init__(data_set.files, partial(_check_shard, tokenizer, self._has_documents, eod), names)
+        path = None
+        if data_set.manifest:  # other tools may split the words of a vocabulary by other rules
+            path = vocabulary.path if vocabulary else data_set.folder / TOKENIZER
+        check_file = partial(_check_shard, tokenizer, path, self._has_documents, eod)
+        super().__init__(data_set.files, check_file, names)
 
     def names_of(self, name: str) -> list[str]:
         ends = DOCUMENT_FILES if self._has_documents else (BIN, IDX)
@@ -50,6 +58,7 @@ class TokenShards(Checks):
         if self._has_documents:
             outcome.findings += [*_judge_unknown(outcome), *_judge_uncovered(self._uncovered)]
         super().judge(outcome)
+        outcome.findings += find_identical_files(outcome.files, "document")
         outcome.findings += find_repeated_documents(outcome.files, WARNING, "document")
 
 
@@ -79,8 +88,13 @@ def _judge_uncovered(uncovered: int) -> list[Finding]:
     return [Finding("unknown-tokens", ".", "a token for each character of the text", found, level=WARNING, advice=advice)]
 
 
-def _check_shard(tokenizer: TokenizerInfo | None, has_documents: bool, eod: int | None, file: CheckedFile) -> None:
-    """Check one shard, whose documents end with the token `eod`, if any. Faults become findings; nothing is raised."""
+def _check_shard(
+    tokenizer: TokenizerInfo | None, path: Path | None, has_documents: bool, eod: int | None, file: CheckedFile
+) -> None:
+    """Check one shard, whose documents end with the token `eod`, if any. Faults become findings; nothing is raised.
+
+    `path` is the tokenizer.json or vocab.txt that made it, or None if another tool may have.
+    """
     shard = TokenShard(file.path, width=_ANY_WIDTH, has_words=has_documents)
     file.size_bytes = sum(sizes_of(file.path.parent, [path.name for path in shard.paths.values()]).values())
     try:
@@ -97,6 +111,8 @@ def _check_shard(tokenizer: TokenizerInfo | None, has_documents: bool, eod: int 
         digests += hashlib.sha256(tokens[start:end].data).digest()[:HASH_BYTES]
     file.hashes, file.lines = np.frombuffer(bytes(digests), np.uint64).reshape(-1, 2), np.arange(file.records)
     _check_ids(file, tokens, starts, tokenizer, eod)
+    if tokenizer is not None and path is not None and path.is_file():
+        check_round_trip(file, shard, tokenizer, path, eod)
     if words is not None:
         _check_documents(file, shard, words)
     elif not file.entries and not shard.has_sentences:
@@ -123,6 +139,9 @@ def _count(shard: TokenShard, tokens: NDArray[Any], tokenizer: TokenizerInfo | N
 
 def _check_ids(file: CheckedFile, tokens: NDArray[Any], starts: Ints, tokenizer: TokenizerInfo | None, eod: int | None) -> None:
     width = tokenizer.width if tokenizer else _ANY_WIDTH
+    if tokenizer and tokens.dtype == np.uint16 and width > _MOST_IN_UINT16:
+        expected, found = f"ids of 4 bytes, as the {width:,} tokens of the tokenizer need", "uint16, which cuts larger ids off"
+        file.add("id-range", expected, found, level=WARNING)
     special = [each for each in tokenizer.special if each != tokenizer.unk] if tokenizer else []
     is_special = np.isin(tokens, special)
     if eod is not None:
@@ -139,8 +158,7 @@ def _check_ids(file: CheckedFile, tokens: NDArray[Any], starts: Ints, tokenizer:
 
 def _check_documents(file: CheckedFile, shard: TokenShard, words: NDArray[np.uint8]) -> None:
     """Check that each document has a token, and begins with a word according to .words."""
-    path = shard.paths[IDX]
-    _, lengths, _ = parse_index(path, read_bytes(path))
+    _, lengths, _ = read_index(shard.paths[IDX])
     empty = np.flatnonzero(lengths == 0)
     if empty.size:
         file.add("empty-document", "a token in each document", "none", int(empty[0]), len(empty))

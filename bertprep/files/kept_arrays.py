@@ -1,11 +1,11 @@
 """Keeps in the user's cache arrays that are slow to compute, one file each, until they have not been used for 60 days.
 
-    $BERTPREP_CACHE/KIND/HASH.npy    int64 (n,); HASH is the hash of everything that the array depends on
+    $BERTPREP_CACHE/KIND/HASH.i64    int64 (n,), and their CRC-32C as int64; HASH is the hash of all that the array depends on
     $BERTPREP_CACHE/KIND/HASH.bin    bytes that are written in chunks, and mapped into memory when read
     $BERTPREP_CACHE/KIND/HASH.lock   locked by the process that computes them
 
-Only this user can write there, but an interrupted run or another version may have left a wrong file, so callers check the
-content of what they get. Where nothing can be kept, for example on a full disk, the arrays are computed again.
+Like compiled code, a file is used only if nobody else can write to it. An array must match its checksum; the bytes are checked
+by their caller. What cannot be used, or cannot be kept, for example on a full disk, is computed again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep.trusted_cache import own_folder
+from bertprep import kernels
+from bertprep.trusted_cache import open_own, own_folder
 
 _MAPPED_BYTES = 1 << 20  # larger files are mapped, so that processes share their memory
 _KEPT_S = 60 * 86400  # after the last use
@@ -34,28 +35,33 @@ _SHARE_OF_FREE = 0.1  # of the free space, the most that one file may use
 
 def kept_array(kind: str, depends_on: str) -> NDArray[np.int64] | None:
     """Return the array (n,) that was kept under this kind and this text, or None if there is none."""
-    if (path := _path(kind, depends_on, "npy")) is None:
+    if (path := _path(kind, depends_on, "i64")) is None:
         return None
     try:
-        array = np.load(path, mmap_mode="r" if path.stat().st_size > _MAPPED_BYTES else None)
+        with open_own(path) as file:
+            size_bytes = os.fstat(file.fileno()).st_size
+            is_mapped = size_bytes > _MAPPED_BYTES
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if is_mapped else file.read()
+        numbers = np.frombuffer(data, np.int64)
         os.utime(path)
-    except (OSError, ValueError, EOFError):
+    except (OSError, ValueError):
         return None
-    if not isinstance(array, np.ndarray) or array.dtype != np.int64 or array.ndim != 1:
+    if not len(numbers) or numbers[-1] != _checksum(numbers[:-1]):
         return None
-    return np.asarray(array) if array.flags.c_contiguous and array.flags.aligned else None
+    return numbers[:-1]
 
 
 def keep_array(kind: str, depends_on: str, array: NDArray[np.int64]) -> None:
     """Keep an array (n,) if the cache can be written, and remove arrays of its kind that have long been unused."""
-    if (path := _path(kind, depends_on, "npy")) is None:
+    if (path := _path(kind, depends_on, "i64")) is None:
         return
     written = _temporary(path)
     with contextlib.suppress(OSError):
         _remove_unused(path.parent)
         try:
-            with written.open("wb") as file:
-                np.save(file, array)
+            with _create(written) as file:
+                file.write(array.tobytes())
+                file.write(np.int64(_checksum(array)).tobytes())
             written.replace(path)
         finally:
             written.unlink(missing_ok=True)
@@ -69,7 +75,7 @@ def kept_bytes(kind: str, depends_on: str, *, since: float) -> NDArray[np.uint8]
     if (path := _path(kind, depends_on, "bin")) is None:
         return None
     try:
-        with path.open("rb") as file:
+        with open_own(path) as file:
             if os.fstat(file.fileno()).st_mtime <= since:
                 return None
             os.utime(path)
@@ -125,7 +131,7 @@ def keep_bytes(kind: str, depends_on: str) -> Iterator[KeptFile]:
             _remove_unused(path.parent)
             most_bytes = int(shutil.disk_usage(path.parent).free * _SHARE_OF_FREE)
             written = _temporary(path)
-            file = written.open("wb")
+            file = _create(written)
     kept = KeptFile(file, most_bytes)
     try:
         yield kept
@@ -150,8 +156,9 @@ def one_at_a_time(kind: str, depends_on: str) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         if path is not None:
             with contextlib.suppress(OSError):
-                file = stack.enter_context(path.open("ab"))
-                fcntl.flock(file, fcntl.LOCK_EX)
+                lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+                stack.callback(os.close, lock)
+                fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
@@ -160,6 +167,16 @@ def _remove_unused(folder: Path) -> None:
         with contextlib.suppress(OSError):
             if time.time() - path.stat().st_mtime > _KEPT_S:
                 path.unlink()
+
+
+def _create(path: Path) -> BinaryIO:
+    """Create a file that only this user can read and write, whatever the umask is."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
+
+
+def _checksum(numbers: NDArray[np.int64]) -> int:
+    data = np.ascontiguousarray(numbers).view(np.uint8)
+    return int(kernels.load().checksum(0, data, len(data)))
 
 
 def _temporary(path: Path) -> Path:

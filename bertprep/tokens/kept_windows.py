@@ -40,6 +40,21 @@ class KeptNumbers:
     rows: int
     sequences: int
 
+    def fit(self, tokens: int, longest_row: int, added: int) -> bool:
+        """Return whether all sequences are within `tokens`, and no row has more than `longest_row` tokens.
+
+        Each sequence has `added` special tokens. Compiled loops trust these numbers.
+        """
+        if self.rows + 1 + 2 * self.sequences > len(self.numbers):
+            return False
+        row_starts, begins, sizes = (each.astype(np.int64) for each in self.split()[:3])
+        if row_starts[0] or row_starts[-1] != self.sequences or (np.diff(row_starts) < 0).any():
+            return False
+        if (sizes < 1).any() or (begins + sizes).max(initial=0) > tokens:
+            return False
+        ends = np.concatenate([[0], np.cumsum(sizes + added)])
+        return bool(np.diff(ends[row_starts]).max(initial=0) <= longest_row)
+
     def split(self) -> tuple[Numbers, Numbers, Numbers, Numbers]:
         """Return the arrays (row_starts, begins, sizes, further numbers of the rows)."""
         begins = self.rows + 1
@@ -66,19 +81,23 @@ class KeptWindows:
         """The number of rows in each window: (windows,)."""
         return self.table[:, _ROWS].astype(np.int64)
 
-    def get(self, window: int) -> KeptNumbers | None:
-        """Return a window, or None if it is not kept. If its checksum is wrong, the file is removed, and made again later."""
+    def get(self, window: int, fit: Callable[[KeptNumbers], bool]) -> KeptNumbers | None:
+        """Return a window, or None if it is not kept.
+
+        If its checksum is wrong, or if it does not `fit` the shard, the file is removed, and made again later.
+        """
         start, end = self._starts[window : window + 2].tolist()
         numbers = self.numbers[start:end]
         if not len(numbers):
             return None
         rows, sequences, _, checksum = self.table[window].tolist()
+        kept = KeptNumbers(numbers, rows, sequences)
         if not self._is_checked[window]:
-            if _checksum(numbers) != checksum:
+            if _checksum(numbers) != checksum or not fit(kept):
                 forget_bytes(WINDOWS, self.key)
                 return None
             self._is_checked[window] = True
-        return KeptNumbers(numbers, rows, sequences)
+        return kept
 
 
 def key_of(windows: int, depends_on: dict[str, Any]) -> str:

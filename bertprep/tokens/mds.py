@@ -6,8 +6,9 @@
     index.json        {"shards": [config + samples, raw_data, zip_data], "version": 2}, written last
 
 All numbers are little-endian, and the bytes are those of MDSWriter. A row is [CLS], a piece of a document, [SEP], without those
-of the two that the tokenizer lacks; a long document becomes several rows. Each token shard becomes one MDS shard. bertprep does
-not read MDS: StreamingDataset checks its own hashes. See docs/reference/formats.md.
+of the two that the tokenizer lacks; a long document becomes several rows. Each token shard becomes one MDS shard, after its
+checksums were compared with the manifest. bertprep does not read MDS: StreamingDataset checks its own hashes. See
+docs/reference/formats.md.
 """
 
 from __future__ import annotations
@@ -121,6 +122,7 @@ class MdsMaker(Maker):
 
     def make(self, argument: tuple[str, TokenShard], paths: Mapping[str, Path]) -> dict[str, Entry]:
         split, shard = argument
+        shard.verify()
         data, samples = self.writers[split].encode(shard)
         with atomic_file(paths[MDS], tidies=False) as file:
             file.write(data)

@@ -223,8 +223,9 @@ class Windows:
         return first, end
 
     def _make(self, window: int) -> Window:
-        kept = None if self._kept is None else self._kept.get(window)
         shard = self.shard_of(window)
+        tokens = len(self._tokens_of(window, shard)[0])
+        kept = None if self._kept is None else self._kept.get(window, lambda found: self._fit(found, tokens))
         return self._pack(window, shard) if kept is None else self._window(window, shard, kept)
 
     def _pack(self, window: int, shard: TokenShard) -> Window:
@@ -244,6 +245,10 @@ class Windows:
         """Return a window from its kept arrays."""
         row_starts, begins, sizes, _ = kept.split()
         return Window(*self._tokens_of(window, shard), begins, sizes.view(np.int32), row_starts.view(np.int32))
+
+    def _fit(self, kept: KeptNumbers, tokens: int) -> bool:
+        """Return whether kept arrays are those of rows of a shard that has `tokens` tokens from the start of the window on."""
+        return kept.fit(tokens, self._seq, self._added)
 
     def _tokens_of(self, window: int, shard: TokenShard) -> tuple[NDArray[Any], NDArray[np.uint8] | None, int]:
         """Return the tokens and word bits of a shard from about the start of a window on, and the position of the first."""

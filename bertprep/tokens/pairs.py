@@ -104,6 +104,10 @@ class PairWindows(Windows):
         tokens, _, at = self._tokens_of(window, shard)
         return PairWindow(tokens, None, at, begins, sizes.view(np.int32), row_starts.view(np.int32), is_swapped)
 
+    def _fit(self, kept: KeptNumbers, tokens: int) -> bool:
+        # A row has [CLS], and a [SEP] after each sequence.
+        return len(kept.split()[3]) == kept.rows and kept.fit(tokens, self._seq - 1, 1)
+
 
 class PairDataset(TokenDataset):
     """Rows [CLS] A [SEP] B [SEP] from token shards of sentences, for PyTorch and NumPy, with the methods of `TokenDataset`.

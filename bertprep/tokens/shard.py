@@ -37,7 +37,7 @@ from bertprep.instances.vocabulary import MAX_TOKENS, Vocabulary
 from bertprep.work.layout import MANIFEST, WORDS, TokenFile
 from bertprep.work.ledger import Entry
 from bertprep.work.manifest import Manifest
-from bertprep.work.recognize import TOKEN_INDEX_MAGIC
+from bertprep.work.recognize import OLD_TOKEN_INDEX_MAGIC, TOKEN_INDEX_MAGIC
 
 BIN, IDX = TokenFile.BIN.value, TokenFile.IDX.value
 DOCUMENT_FILES = (BIN, IDX, WORDS)
@@ -170,7 +170,7 @@ class TokenShard:
     def index(self) -> Index:
         """The contents of the .idx, checked."""
         path = self.paths[IDX]
-        dtype, lengths, indices = parse_index(path, read_bytes(path))
+        dtype, lengths, indices = read_index(path)
         has_tokens = lengths > 0
         documents = np.concatenate([[0], np.cumsum(has_tokens)])[indices]
         documents = documents[np.diff(documents, prepend=-1) > 0].astype(np.int64, copy=False)
@@ -349,21 +349,7 @@ def parse_index(path: Path, data: bytes) -> tuple[np.dtype[Any], NDArray[np.int3
 
     Raises `BertprepError` for the first fault in it.
     """
-    if len(data) < _HEADER.itemsize or not data.startswith(TOKEN_INDEX_MAGIC):
-        raise BertprepError(
-            f"{path}: is not the index of a token shard: it has {len(data):,} bytes and begins with {data[:9].hex(' ')}, "
-            f"expected MMIDIDX; {_MAKE_AGAIN}"
-        )
-    _, version, code, n, m = np.frombuffer(data, _HEADER, 1)[0].tolist()
-    if version != _VERSION or code not in _CODES:
-        found = f"has version {version} and ids of type {code}"
-        raise BertprepError(f"{path}: {found}, expected version {_VERSION} and integers (type {', '.join(map(str, _CODES))})")
-    expected = _HEADER.itemsize + 12 * n + 8 * m
-    if len(data) not in (expected, expected + n):  # multimodal data sets have one more byte per sequence, its mode
-        raise BertprepError(
-            f"{path}: has {len(data):,} bytes, expected {expected:,} for its {n:,} sequences and {m:,} document indices; "
-            f"it is truncated or corrupt; {_MAKE_AGAIN}"
-        )
+    code, n, m = _check_header(path, data[: _HEADER.itemsize], len(data))
     dtype, at = np.dtype(_CODES[code]), _HEADER.itemsize
     lengths = np.frombuffer(data, "<i4", n, at)
     pointers = np.frombuffer(data, "<i8", n, at + 4 * n)
@@ -380,6 +366,39 @@ def parse_index(path: Path, data: bytes) -> tuple[np.dtype[Any], NDArray[np.int3
             f"{path}: its document indices must ascend from 0 to {n:,}, the number of sequences, found {found}; {_MAKE_AGAIN}"
         )
     return dtype, lengths, indices
+
+
+def read_index(path: Path) -> tuple[np.dtype[Any], NDArray[np.int32], NDArray[np.int64]]:
+    """Read an .idx, and return what `parse_index` finds in it; a file that its header does not explain is not read."""
+    with _reading(path), open_local(path) as file:
+        header = file.read(_HEADER.itemsize)
+        _check_header(path, header, os.fstat(file.fileno()).st_size)
+        return parse_index(path, header + file.read())
+
+
+def _check_header(path: Path, header: bytes, size_bytes: int) -> tuple[int, int, int]:
+    """Return (code of the id type, sequences, document indices) of an .idx of this size, or raise `BertprepError`."""
+    if len(header) < _HEADER.itemsize or not header.startswith(TOKEN_INDEX_MAGIC):
+        if header.startswith(OLD_TOKEN_INDEX_MAGIC):
+            raise BertprepError(
+                f"{path}: is the index of an older data set of fairseq or Megatron (lazy or cached), expected one of "
+                "--dataset-impl mmap; make both files again with that option"
+            )
+        raise BertprepError(
+            f"{path}: is not the index of a token shard: it has {size_bytes:,} bytes and begins with {header[:9].hex(' ')}, "
+            f"expected MMIDIDX; {_MAKE_AGAIN}"
+        )
+    _, version, code, n, m = np.frombuffer(header, _HEADER, 1)[0].tolist()
+    if version != _VERSION or code not in _CODES:
+        found = f"has version {version} and ids of type {code}"
+        raise BertprepError(f"{path}: {found}, expected version {_VERSION} and integers (type {', '.join(map(str, _CODES))})")
+    expected = _HEADER.itemsize + 12 * n + 8 * m
+    if size_bytes not in (expected, expected + n):  # multimodal data sets have one more byte per sequence, its mode
+        raise BertprepError(
+            f"{path}: has {size_bytes:,} bytes, expected {expected:,} for its {n:,} sequences and {m:,} document indices; "
+            f"it is truncated or corrupt; {_MAKE_AGAIN}"
+        )
+    return code, n, m
 
 
 @contextmanager

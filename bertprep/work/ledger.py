@@ -56,6 +56,9 @@ _MAX_BYTES = 1 << 20  # the limit on a marker
 _RULES = {"settings": SHA256_DIGITS, "name": TEXT, "entry": OBJECT}
 
 
+_MAX_COPY_BYTES = 1 << 30
+
+
 class Index(Protocol):
     """Files that list the finished ones for another library, such as `datasets`; the manifest does not list them."""
 
@@ -173,7 +176,7 @@ class Ledger:
         if len(files) < len(names):
             return self._manifest_of(files), [name for name in names if name not in files]
         for name, source in self.copies.items():
-            write_if_different(self.folder / name, source if isinstance(source, bytes) else source.read_bytes())
+            write_if_different(self.folder / name, source if isinstance(source, bytes) else _read_copy(source))
         if self.index:
             self.index.write(files)
         if manifest is None:
@@ -316,6 +319,16 @@ class Ledger:
         else:
             shutil.rmtree(self._path(""), ignore_errors=True)
         self._is_first = False
+
+
+def _read_copy(path: Path) -> bytes:
+    """Return the bytes of a file that is copied next to a data set, such as a vocabulary."""
+    try:
+        return read_bounded(path, _MAX_COPY_BYTES)
+    except ValueError as error:
+        raise BertprepError(
+            f"{path}: cannot be copied next to the files that were made: {error}; copy the right file over it"
+        ) from error
 
 
 def is_started(*folders: Path) -> bool:

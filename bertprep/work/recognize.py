@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 GZIP_MAGIC = b"\x1f\x8b"
 TOKEN_INDEX_MAGIC = b"MMIDIDX\0\0"
+OLD_TOKEN_INDEX_MAGIC = b"TNTIDX\0\0"
+"""Of fairseq and Megatron with --dataset-impl lazy or cached; bertprep only says what it is."""
 ARROW_FILE_MAGIC, PARQUET_MAGIC = b"ARROW1", b"PAR1"
 TOKENS_COLUMN = "input_ids"
 _ARROW_STREAM_MAGIC = b"\xff\xff\xff\xff"
@@ -77,7 +79,7 @@ def is_token_index(path: Path) -> bool:
     """Return whether a file begins like the .idx of a token shard."""
     try:
         with open_head(path) as file:
-            return file.read(len(TOKEN_INDEX_MAGIC)) == TOKEN_INDEX_MAGIC
+            return file.read(len(TOKEN_INDEX_MAGIC)).startswith((TOKEN_INDEX_MAGIC, OLD_TOKEN_INDEX_MAGIC))
     except OSError:
         return False
 

@@ -18,6 +18,7 @@ import pytest
 from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError, UsageError
+from bertprep.files import kept_arrays
 from bertprep.records import (
     ClassificationExamples,
     Examples,
@@ -145,7 +146,9 @@ def kept_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def edit_offsets(edit: Callable[[NDArray[np.int64]], Any]) -> Callable[[Path], object]:
     def change(path: Path) -> None:
-        np.save(path, edit(np.load(path)))
+        edited = edit(np.fromfile(path, np.int64)[:-1])
+        checksum = kept_arrays._checksum(edited)
+        path.write_bytes(edited.tobytes() + np.int64(checksum).tobytes())
 
     return change
 
@@ -164,8 +167,9 @@ CHANGES: dict[str, Callable[[Path], object]] = {
     "fewer": edit_offsets(lambda offsets: offsets[:-1]),
     "none": edit_offsets(lambda offsets: offsets[:0]),
     "as floats": edit_offsets(lambda offsets: offsets.astype(float)),
-    "in two dimensions": edit_offsets(lambda offsets: offsets[:, None]),
-    "objects": edit_offsets(lambda offsets: offsets.astype(object)),
+    "another number": lambda path: path.write_bytes(b"\1" + path.read_bytes()[1:]),
+    "of anybody": lambda path: path.chmod(0o666),
+    "a FIFO": lambda path: (path.unlink(), os.mkfifo(path)),
     "cut": lambda path: os.truncate(path, path.stat().st_size - 8),
     "empty": lambda path: os.truncate(path, 0),
     "garbage": lambda path: path.write_bytes(b"\0\xff" * 100),
@@ -182,7 +186,7 @@ def test_offsets_are_kept_until_they_are_not_those_of_the_file(kept_folder: Path
     expected = write_folder(tmp_path / "a", (3, 4))
     Records([tmp_path / "a"]).close()
     kept = sorted(kept_folder.iterdir())
-    assert [path.suffix for path in kept] == [".npy"] * 2
+    assert [path.suffix for path in kept] == [".i64"] * 2
     for path in kept:
         CHANGES[what](path)
     before = [path.stat().st_ino for path in kept]

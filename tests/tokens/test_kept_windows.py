@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from bertprep import PairDataset, TokenDataset
 from bertprep.errors import BertprepError
 from bertprep.files import kept_arrays
-from bertprep.tokens import packing
+from bertprep.tokens import kept_windows, packing
 from bertprep.tokens.documents import open_token_documents
 from bertprep.tokens.packing import Windows
 from bertprep.tokens.pairs import PairWindows
@@ -106,10 +106,55 @@ def test_a_corrupt_file_is_made_again(
     changed[where] ^= 0x40
     kept.unlink()  # and not written over, since a run may have mapped it
     kept.write_bytes(changed if damage == "flipped" else written[:where])
+    kept.chmod(0o600)
     assert_equal(TokenDataset(tokens, seq=SEQ)[:], expected)
     assert_equal(TokenDataset(tokens, seq=SEQ)[:], expected)
     [kept] = kept_folder.glob("*.bin")
     assert kept.read_bytes() == written
+
+
+@pytest.mark.parametrize("of_pairs", [False, True])
+@pytest.mark.parametrize("number", ["row_starts", "begins", "sizes"])
+def test_forged_windows_are_packed_again(
+    kept_folder: Path, tokens: Path, sentences: Path, number: str, of_pairs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def make() -> TokenDataset:
+        return PairDataset(sentences, seq=SEQ) if of_pairs else TokenDataset(tokens, seq=SEQ)
+
+    expected = unkept_rows(make, monkeypatch)
+    windows = len(make()._counts)
+    [kept] = kept_folder.glob("*.bin")
+    numbers = np.fromfile(kept, np.uint32)
+    table = numbers[-1 - 4 * windows : -1].reshape(windows, 4)
+    rows, sequences, count, _ = table[0].tolist()
+    at = {"row_starts": 1, "begins": rows + 1, "sizes": rows + 1 + sequences}[number]
+    numbers[at] = 4_000_000_000
+    table[0, 3] = kept_windows._checksum(numbers[:count])
+    numbers[-1] = kept_windows._checksum(table)
+    kept.unlink()
+    kept.write_bytes(numbers.tobytes())
+    kept.chmod(0o600)
+    assert_equal(make()[:], expected)
+
+
+def test_a_file_that_others_could_write_is_not_used(kept_folder: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = unkept_rows(lambda: TokenDataset(tokens, seq=SEQ), monkeypatch)
+    len(TokenDataset(tokens, seq=SEQ))
+    [kept] = kept_folder.glob("*.bin")
+    kept.chmod(0o666)
+    assert_equal(TokenDataset(tokens, seq=SEQ)[:], expected)
+    assert kept.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("end", ["bin", "lock"])
+def test_a_fifo_in_the_cache_does_not_hang(kept_folder: Path, tokens: Path, end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = unkept_rows(lambda: TokenDataset(tokens, seq=SEQ), monkeypatch)
+    len(TokenDataset(tokens, seq=SEQ))
+    [kept] = kept_folder.glob("*.bin")
+    kept.unlink()
+    kept.with_suffix(".lock").unlink()
+    os.mkfifo(kept.with_suffix(f".{end}"))
+    assert_equal(TokenDataset(tokens, seq=SEQ)[:], expected)
 
 
 def test_windows_of_files_that_were_replaced_are_packed_again(
@@ -158,10 +203,10 @@ def test_where_nothing_can_be_kept_rows_are_the_same(kept_folder: Path, tokens: 
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Path, "open", fail)
+        patched.setattr(kept_arrays, "_create", fail)
         dataset = TokenDataset(tokens, seq=SEQ)
         counts = dataset._counts
-    assert list(kept_folder.iterdir()) == []
+    assert [path.suffix for path in kept_folder.iterdir()] == [".lock"]
     assert counts.sum() == len(expected["input_ids"])
     assert_equal(dataset[:], expected)
 

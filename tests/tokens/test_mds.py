@@ -107,6 +107,17 @@ def test_parts_and_other_workers_leave_the_same_bytes(tmp_path: Path) -> None:
         bertprep.convert(source, tmp_path / "one", to="mds", seq=50, dtype="int64")
 
 
+def test_a_damaged_token_shard_is_not_made_mds(tmp_path: Path) -> None:
+    folder = tokens_of(tmp_path / "tokens")
+    [path] = folder.rglob("*.bin")
+    content = bytearray(path.read_bytes())
+    content[0] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(BertprepError, match=r"\.bin: has blake3 .*, expected .* as in its manifest"):
+        bertprep.convert(folder, tmp_path / "rows", to="mds", seq=10, workers=1)
+    assert not list((tmp_path / "rows").rglob("*.mds"))
+
+
 def test_an_id_that_the_tokenizer_lacks_is_named(tmp_path: Path) -> None:
     folder = write_set(tmp_path / "tokens", [[5, 6], [7, 2000, 8]], INFO)
     with pytest.raises(BertprepError, match=r"\.bin: token 3 is 2,000, expected 0 to \d+, the ids of its tokenizer"):

@@ -10,6 +10,7 @@ import pytest
 import bertprep
 from bertprep.config import InstanceSettings
 from bertprep.errors import BertprepError
+from bertprep.files import kept_arrays
 from bertprep.tokens import shard_instances, window_counts
 from bertprep.tokens.live import LiveExamples
 from tests.corpora import deal
@@ -42,6 +43,12 @@ def test_examples_made_on_the_fly_are_counted_once(
         forbid_counting(patched)
         with LiveExamples(folder, settings=settings) as live:
             assert live.counts.tolist() == expected
-    np.save(kept, np.load(kept) + 1)
+    counts, written = np.fromfile(kept, np.int64)[:-1], kept.read_bytes()
+    for corrupt in (bytes(len(written)), b"\1" + written[1:], b"", written[:-1]):
+        kept.write_bytes(corrupt)
+        with LiveExamples(folder, settings=settings) as live:
+            assert live.counts.tolist() == expected
+        assert kept.read_bytes() == written
+    kept.write_bytes((counts + 1).tobytes() + np.int64(kept_arrays._checksum(counts + 1)).tobytes())
     with LiveExamples(folder, settings=settings) as live, pytest.raises(BertprepError, match="when they were counted"):
         next(live.batches(4))
