@@ -229,8 +229,8 @@ class TokenRows(ColumnDataset):
         if not names or names[0] == "DataCollatorMixin" or (names[0] == "default_data_collator" and not self.packed):
             return
         raise UsageError(
-            f"{self}: its rows have masks and labels already, and {names[0]} would mask them again, or lose where sequences end; "
-            "give the Trainer data_collator=dataset.collate_for(model)"
+            f"{self}: its rows have masks and labels already, and {names[0]} would mask them again, or lose where sequences "
+            "end; give the Trainer data_collator=dataset.collate_for(model)"
         )
 
     def _columns(self, rows: Selection) -> Columns:

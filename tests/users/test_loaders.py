@@ -420,7 +420,7 @@ def test_every_process_holds_the_same_documents_out_whatever_its_random_state(to
     found = []
     for rank in range(2):
         torch.manual_seed(rank)
-        np.random.seed(rank)  # noqa: NPY002 - the state that programs seed by rank
+        np.random.seed(rank)
         found.append(unmasked(TokenDataset(tokens, seq=SEQ, held_out=0.2, only_held_out=True)[:]))
     assert found[0] == found[1]
 
