@@ -576,13 +576,20 @@ def test_a_collator_of_transformers_is_refused(
         Trainer(model, arguments, train_dataset=unpacked).train()
 
 
-@pytest.mark.torch
-def test_the_trainer_goes_on_within_an_epoch(dataset: TokenDataset, tmp_path: Path) -> None:
-    from transformers import BertConfig, BertForMaskedLM, Trainer, TrainingArguments
+def sampled_trainer(*arguments: Any, **settings: Any) -> Any:
+    """The Trainer of transformers with our sampler, as the docs have it."""
+    from transformers import Trainer
 
     class SampledTrainer(Trainer):
-        def _get_train_sampler(self, train_dataset: Any = None) -> Any:
-            return (train_dataset or self.train_dataset).sampler()
+        def _get_train_sampler(self, train_dataset: Any = None) -> Any:  # noqa: ARG002
+            return self.train_dataset.sampler()
+
+    return SampledTrainer(*arguments, **settings)
+
+
+@pytest.mark.torch
+def test_the_trainer_goes_on_within_an_epoch(dataset: TokenDataset, tmp_path: Path) -> None:
+    from transformers import BertConfig, BertForMaskedLM, TrainingArguments
 
     steps = -(-len(dataset) // 64)
     config = BertConfig(
@@ -605,7 +612,7 @@ def test_the_trainer_goes_on_within_an_epoch(dataset: TokenDataset, tmp_path: Pa
             disable_tqdm=True, save_steps=steps + steps // 2, save_only_model=False,
         )  # fmt: skip
         callbacks = [dataset.trainer_callback()]
-        trainer = SampledTrainer(model, arguments, train_dataset=dataset, data_collator=collate_and_note, callbacks=callbacks)
+        trainer = sampled_trainer(model, arguments, train_dataset=dataset, data_collator=collate_and_note, callbacks=callbacks)
         trainer.train(resume_from_checkpoint=checkpoint)
         return seen[-until:]
 
@@ -620,11 +627,7 @@ def test_the_trainer_goes_on_within_an_epoch(dataset: TokenDataset, tmp_path: Pa
 @pytest.mark.parametrize("kind", ["schedule", "mixture"])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_the_trainer_of_transformers_reads_by_our_sampler(kind: str, workers: int, tokens: Path, tmp_path: Path) -> None:
-    from transformers import BertConfig, BertForMaskedLM, Trainer, TrainingArguments
-
-    class SampledTrainer(Trainer):
-        def _get_train_sampler(self, train_dataset: Any = None) -> Any:
-            return (train_dataset or self.train_dataset).sampler()
+    from transformers import BertConfig, BertForMaskedLM, TrainingArguments
 
     dataset: Any = TokenDataset(tokens, seq=SEQ, masked_lm_prob=MaskSchedule(0.5, 0.1, rows=200))
     if kind == "mixture":
@@ -643,7 +646,7 @@ def test_the_trainer_of_transformers_reads_by_our_sampler(kind: str, workers: in
         str(tmp_path), num_train_epochs=2, per_device_train_batch_size=64, report_to="none", use_cpu=True, disable_tqdm=True,
         dataloader_num_workers=workers, dataloader_persistent_workers=workers > 0, save_strategy="no",
     )  # fmt: skip
-    trainer = SampledTrainer(
+    trainer = sampled_trainer(
         model, arguments, train_dataset=dataset, data_collator=collate if workers else collate_and_note,
         callbacks=[dataset.trainer_callback()],
     )  # fmt: skip
