@@ -355,7 +355,8 @@ def from_memory(
     form = getattr(rows, "format", None)
     if isinstance(form, dict) and form.get("type") == "custom":
         raise UsageError(
-            f"{what}: has a transform, which would not be applied to its stored rows; store them changed, by map()"
+            f"{what}: has a transform, which would not be applied to its stored rows; store them changed, by map(), or give "
+            "dataset.with_format(None) to read them as they are stored"
         )
     features = getattr(rows, "features", None)
     schema = features.arrow_schema if features is not None else getattr(rows, "schema", None)

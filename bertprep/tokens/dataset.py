@@ -17,7 +17,6 @@ the kernel `mask_rows` fills the row and draws its masks.
 from __future__ import annotations
 
 import hashlib
-import json
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -306,11 +305,6 @@ class TokenDataset(TokenRows):
         settings = {name: getattr(self, name) for name in _SETTINGS}
         settings |= {name: getattr(self, name) for name in _EVALUATION if getattr(self, name)}
         return {"documents": self.documents.sha256, "settings": {**settings, **self.masking.made_of}}
-
-    @property
-    def sha256(self) -> str:
-        """The sha256 of everything that the rows depend on."""
-        return hashlib.sha256(json.dumps(self.made_of, sort_keys=True).encode()).hexdigest()
 
     # --- rows
 

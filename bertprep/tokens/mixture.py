@@ -13,7 +13,6 @@ epoch independently of the others.
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -150,11 +149,6 @@ class Mixture(TokenRows):
         """Everything that the rows depend on, as plain data."""
         rows = {"rows": self._in_period, "run": self._run}
         return {"sets": [each.sha256 for each in self.sets], **rows, "seed": self.seed}
-
-    @property
-    def sha256(self) -> str:
-        """The sha256 of everything that the rows depend on."""
-        return hashlib.sha256(json.dumps(self.made_of).encode()).hexdigest()
 
     def locate(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the index of each row's set, and the row's position in the set, which counts over all epochs of the set."""

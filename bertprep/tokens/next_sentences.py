@@ -52,6 +52,11 @@ def _some(shards: Sequence[Shard]) -> Sequence[Shard]:
 
 
 def _share_in_middle(path: Path) -> float:
+    """Return the fraction of a text file that the document in its middle has, where it is over `MOST_OF_TEXT`, else 0.
+
+    The blank line before the document is sought backward from the middle, and the one after it forward. White space around a
+    single document does not count.
+    """
     with open_at(path) as file:
         size = file.seek(0, 2)
         start, end, middle = 0, size, size // 2
@@ -83,7 +88,10 @@ def _share_in_middle(path: Path) -> float:
 
 
 def largest_shares_of_tokens(shards: Sequence[TokenShard]) -> list[float]:
-    """Return the same for token shards; of many, only some are read."""
+    """Return the fraction of each token shard that its largest document has, where it is over `MOST_OF_TEXT`, else 0.
+
+    Of many shards, only some are read.
+    """
     shares = []
     for shard in _some(shards):
         sizes = np.diff(replace(shard).starts)  # a shard keeps what it reads, so a copy reads it
@@ -133,10 +141,10 @@ def sample_tokens(shard: TokenShard) -> TokenizedShard:
     return TokenizedShard(tokens, starts, shard.document_starts[: documents + 1], text_bytes=0, text_crc32c=0)
 
 
-def describe_random(sample: TokenizedShard, vocabulary: Vocabulary, settings: InstanceSettings, of: str) -> str:
+def describe_random(sample: TokenizedShard, vocabulary: Vocabulary, settings: InstanceSettings, text_name: str) -> str:
     """Return the fault and advice if far more than half of the next sentences of a text would be random, else "".
 
-    `of` names the text. The generator itself makes the pairs of the sample.
+    `text_name` is what messages call the text. The generator itself makes the pairs of the sample.
     """
     if not settings.has_pairs or not len(sample.tokens):
         return ""
@@ -147,7 +155,7 @@ def describe_random(sample: TokenizedShard, vocabulary: Vocabulary, settings: In
     if share <= MANY_RANDOM:
         return ""
     lengths = np.diff(sample.sentence_starts)
-    fault = f"{share:.0%} of the next sentences of {of} are random, not half of them, since"
+    fault = f"{share:.0%} of the next sentences of {text_name} are random, not half of them, since"
     if 2 * (lengths >= settings.longest).sum() > len(lengths):
         enough = 1 << math.ceil(math.log2(2 * float(np.median(lengths)) + 3))
         longer = f"make longer records with --seq, such as --seq {enough}; or " if settings.seq < enough <= _POSITIONS else ""

@@ -72,7 +72,8 @@ class Window:
 class DocumentChoice:
     """Which documents are read: those of `least` to `most` tokens, not counting special tokens, and held out or not.
 
-    A document is held out by a hash of its tokens, so that equal documents are on one side, and all readers agree.
+    A document is held out by a hash of its size and its outer tokens, so that equal documents are on one side, and all readers
+    agree.
     """
 
     least: int = 1
@@ -101,12 +102,14 @@ class DocumentChoice:
                 return
             sizes = np.diff(shard.starts)
             shortest, longest = min(shortest, int(sizes.min())), max(longest, int(sizes.max()))
-        asked = f"at least {self.least:,}" if self.most is None else f"{self.least:,} to {self.most:,}"
+        asked = f"at least {self.least:,} tokens" if self.most is None else f"{self.least:,} to {self.most:,} tokens"
+        advice = "choose a range that some documents are in"
         if self.held_out:
-            asked += f" tokens and is {'' if self.only_held_out else 'not '}among the {self.held_out:g} held out"
+            asked += f" and is {'' if self.only_held_out else 'not '}held out"
+            advice += f", or hold out {'more' if self.only_held_out else 'less'} than {self.held_out:g} of them"
         raise UsageError(
-            f"{documents.folder}: none of its {documents.documents:,} documents has {asked} tokens; they have {shortest:,} to "
-            f"{longest:,}; choose a range that some documents are in"
+            f"{documents.folder}: none of its {documents.documents:,} documents has {asked}; they have {shortest:,} to "
+            f"{longest:,} tokens; {advice}"
         )
 
 
@@ -121,8 +124,8 @@ def hash_documents(tokens: NDArray[Any], starts: NDArray[np.int64], seed: int) -
     first, last = starts[:-1], starts[1:] - 1
     hashes: NDArray[np.uint64] = _mix((last - first).astype(np.uint64) ^ np.uint64(seed & (2**64 - 1)))
     for offset in range(_HASHED_TOKENS):
-        for place in (np.minimum(first + offset, last), np.maximum(last - offset, first)):
-            hashes = _mix(hashes ^ tokens[place].astype(np.uint64))
+        for index in (np.minimum(first + offset, last), np.maximum(last - offset, first)):
+            hashes = _mix(hashes ^ tokens[index].astype(np.uint64))
     return hashes
 
 

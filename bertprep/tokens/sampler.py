@@ -12,6 +12,7 @@ framework may batch, split and skip the positions as it does with other indices.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
@@ -34,14 +35,22 @@ class EpochRows(Protocol):
     def made_of(self) -> dict[str, Any]:
         """Everything that the rows depend on, as plain data."""
 
+    @property
+    def sha256(self) -> str:
+        """The sha256 of everything that the rows depend on."""
+
     def set_epoch(self, epoch: int) -> None:
         """Set the current epoch."""
 
 
 class Position(NamedTuple):
-    """An index of a row by its position in the run, counted over all epochs; no whole number, which would be a plain index."""
+    """An index of a row by its position in the run, counted over all epochs; no whole number, which would be a plain index.
+
+    `rows` is the `sha256` of the data set that the sampler orders, since the position means nothing in another one.
+    """
 
     in_run: int
+    rows: str
 
 
 class TokenSampler:
@@ -67,8 +76,23 @@ class TokenSampler:
         return _Positions(self)
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the data set's epoch, whose rows the next `iter` gives."""
+        """Set the data set's epoch, whose rows the next `iter` gives; called by loaders of accelerate and by Lightning.
+
+        Raises `UsageError` if a loader of accelerate would divide this rank's rows among the processes once more.
+        """
+        if self.world > 1 and processes_of_accelerate() > 1:
+            raise UsageError(
+                f"sampler(rank={self.rank}, world={self.world}): gives each rank its own rows, and the prepare() of accelerate "
+                "would divide them again; give sampler() without rank and world, or do not prepare() its DataLoader and call "
+                "the data set's own set_epoch"
+            )
         self.dataset.set_epoch(epoch)
+
+
+def processes_of_accelerate() -> int:
+    """Return the number of processes of accelerate, or 1 if the program has no Accelerator."""
+    state = sys.modules.get("accelerate.state")
+    return int(state.AcceleratorState().num_processes) if state and state.is_initialized() else 1
 
 
 class _Positions(Iterator[Position]):
@@ -77,6 +101,7 @@ class _Positions(Iterator[Position]):
     def __init__(self, sampler: TokenSampler) -> None:
         self._sampler = sampler
         self._epoch, self._given = sampler.dataset.epoch, 0
+        self._rows = sampler.dataset.sha256
 
     def __next__(self) -> Position:
         sampler = self._sampler
@@ -84,7 +109,7 @@ class _Positions(Iterator[Position]):
             raise StopIteration
         row = self._given * sampler.world + sampler.rank
         self._given += 1
-        return Position(self._epoch * len(sampler.dataset) + row)
+        return Position(self._epoch * len(sampler.dataset) + row, self._rows)
 
     def state_dict(self) -> dict[str, Any]:
         sampler = self._sampler

@@ -18,6 +18,7 @@ import numpy as np
 
 from bertprep.errors import UsageError
 from bertprep.tokens.row_state import check_rows, check_state, state_of_rows
+from bertprep.tokens.sampler import processes_of_accelerate
 from bertprep.work.format import FORMAT
 
 try:
@@ -119,9 +120,7 @@ class TokenStream(IterableDataset):
 
         Raises `UsageError` if such a loader would divide the batches among processes: a stream does that itself.
         """
-        state = sys.modules.get("accelerate.state")
-        processes = state.AcceleratorState().num_processes if state and state.is_initialized() else 1
-        if max(self.world, processes) > 1:
+        if self.world > 1 or processes_of_accelerate() > 1:
             raise UsageError(
                 "a stream gives each rank its own rows: do not prepare() its DataLoader, which would divide them again; give "
                 "stream(rank=..., world=...), and call the data set's own set_epoch"
@@ -130,7 +129,9 @@ class TokenStream(IterableDataset):
             self.dataset.set_epoch(epoch)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        if getattr(sys._getframe(1).f_locals.get("self"), "auto_collation", False):  # the fetcher of a DataLoader
+        # A DataLoader does not tell a stream its batch size, and its collator would stack whole batches without an error. Only
+        # the fetcher that calls this method knows.
+        if getattr(sys._getframe(1).f_locals.get("self"), "auto_collation", False):
             raise UsageError("a stream has whole batches, which this DataLoader would batch again; give it batch_size=None")
         return self._iterate()
 

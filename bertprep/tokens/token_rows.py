@@ -9,9 +9,12 @@ plus 0.1 per position.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, overload
 
@@ -112,6 +115,11 @@ class TokenRows(ColumnDataset):
         """Everything that the rows depend on, as plain data."""
         raise NotImplementedError
 
+    @cached_property
+    def sha256(self) -> str:
+        """The sha256 of everything that the rows depend on."""
+        return hashlib.sha256(json.dumps(self.made_of, sort_keys=True).encode()).hexdigest()
+
     @property
     def rows_in_epoch(self) -> int:
         raise NotImplementedError
@@ -188,30 +196,42 @@ class TokenRows(ColumnDataset):
 
     def __getitems__(self, rows: Sequence[int] | Sequence[Position] | NDArray[Any]) -> RecordBatch:
         """Return the rows with these indices or positions; `DataLoader` passes them to its `collate_fn`."""
-        self._check_collator(getattr(sys._getframe(1).f_locals.get("self"), "collate_fn", None))  # of a DataLoader's fetcher
+        # A DataLoader does not tell a data set its collator, and a wrong one masks the rows again without an error. Only the
+        # fetcher that calls this method has it.
+        self._check_collator(getattr(sys._getframe(1).f_locals.get("self"), "collate_fn", None))
         if isinstance(rows, Position):
             raise UsageError(f"{self}: its sampler gives single rows; give it as sampler=, beside a batch_size")
         if len(rows) and isinstance(rows[0], Position):
-            positions = np.array([row.in_run for row in cast(Sequence[Position], rows)])
-            is_back = positions[1:] < positions[:-1]  # once is a framework that fills a last batch from the beginning
-            if np.count_nonzero(is_back) > 1 and self._use_of_order:
-                raise UsageError(
-                    f"{self}: has {self._use_of_order}, and something shuffles the rows of its sampler again; with several "
-                    "processes of Lightning, give its Trainer use_distributed_sampler=False, and "
-                    "sampler(rank=trainer.global_rank, world=trainer.world_size) to the DataLoader"
-                )
-            return RecordBatch(self.rows(positions))
+            return RecordBatch(self.rows(self._in_run(cast(Sequence[Position], rows))))
         return super().__getitems__(cast(Sequence[int], rows))
+
+    def _in_run(self, batch: Sequence[Position]) -> NDArray[np.int64]:
+        """Return the positions of a batch in the run; raise `UsageError` if they are of other rows, or shuffled again."""
+        if batch[0].rows != self.sha256:
+            raise UsageError(f"{self}: is read with the sampler of another data set; give its DataLoader its own sampler()")
+        positions = np.array([position.in_run for position in batch])
+        is_back = positions[1:] < positions[:-1]  # once is a framework that fills a last batch from the beginning
+        if np.count_nonzero(is_back) > 1 and self._use_of_order:
+            raise UsageError(
+                f"{self}: has {self._use_of_order}, and something shuffles the rows of its sampler again; with several "
+                "processes of Lightning, give its Trainer use_distributed_sampler=False, and "
+                "sampler(rank=trainer.global_rank, world=trainer.world_size) to the DataLoader"
+            )
+        return positions
 
     def _check_collator(self, collator: Any) -> None:
         """Raise `UsageError` for a collator of transformers, which would mask rows again, or lose where sequences end."""
         collator = getattr(collator, "data_collator", collator)  # the Trainer's own is around it
-        kind = collator if hasattr(collator, "__qualname__") else type(collator)
-        if kind.__module__ == "transformers.data.data_collator" and (self.packed or kind.__name__ != "default_data_collator"):
-            raise UsageError(
-                f"{self}: its rows have masks and labels already, and {kind.__name__} would mask them again, or lose where "
-                "sequences end; give the Trainer data_collator=dataset.collate_for(model)"
-            )
+        kinds = (
+            [collator] if hasattr(collator, "__qualname__") else type(collator).__mro__
+        )  # a function, or an object's classes
+        names = [kind.__name__ for kind in kinds if kind.__module__ == "transformers.data.data_collator"]
+        if not names or names[0] == "DataCollatorMixin" or (names[0] == "default_data_collator" and not self.packed):
+            return
+        raise UsageError(
+            f"{self}: its rows have masks and labels already, and {names[0]} would mask them again, or lose where sequences "
+            "end; give the Trainer data_collator=dataset.collate_for(model)"
+        )
 
     def _columns(self, rows: Selection) -> Columns:
         indices = select_records(rows, len(self), repr(self))

@@ -287,7 +287,7 @@ def test_documents_of_other_lengths_are_left_out(tokens: Path) -> None:
     longest = max(map(len, everything))
     assert len(TokenDataset(tokens, seq=SEQ, min_document_tokens=longest)) > 0
     with pytest.raises(
-        UsageError, match=rf"none of its 180 documents has at least {longest + 1} tokens; they have [1-9] to {longest};"
+        UsageError, match=rf"none of its 180 documents has at least {longest + 1} tokens; they have [1-9] to {longest} tokens;"
     ):
         TokenDataset(tokens, min_document_tokens=longest + 1)
     with pytest.raises(UsageError, match="min_document_tokens 9: is more than max_document_tokens 8"):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import multiprocessing
+import os
 import pickle
+import socket
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -164,6 +166,73 @@ def test_an_accelerate_loader_counts_epochs_itself(how: str, dataset: TokenDatas
 
 
 @pytest.mark.torch
+def test_an_accelerate_loader_skips_the_batches_of_an_epoch_that_were_read(dataset: TokenDataset, tokens: Path) -> None:
+    from accelerate import Accelerator
+    from torch.utils.data import DataLoader
+
+    accelerator = Accelerator(cpu=True)
+    loader = accelerator.prepare(
+        DataLoader(dataset, batch_size=BATCH, sampler=dataset.sampler(), collate_fn=dataset.collate)  # type: ignore[arg-type]
+    )
+    rest = accelerator.skip_first_batches(loader, 3)
+    rest.set_epoch(1)
+    assert read(rest) == of_epoch(tokens, 1)[3 * BATCH :]
+    loader.set_epoch(2)
+    assert read(loader) == of_epoch(tokens, 2)
+
+
+def read_with_accelerate(rank: int, port: int, tokens: Path, done: Any) -> None:
+    """Be one of two processes of accelerate, and report the rows that it reads, and what is refused."""
+    from accelerate import Accelerator
+    from torch.utils.data import DataLoader
+
+    ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    os.environ.update({name: str(value) for name, value in ranks.items()})
+    accelerator = Accelerator(cpu=True)
+    dataset: Any = TokenDataset(tokens, seq=SEQ)
+    rows = read(
+        accelerator.prepare(DataLoader(dataset, batch_size=BATCH, sampler=dataset.sampler(), collate_fn=dataset.collate))
+    )
+    shares = {"rank": accelerator.process_index, "world": accelerator.num_processes}
+    loaders = [
+        DataLoader(dataset, batch_size=BATCH, sampler=dataset.sampler(**shares), collate_fn=dataset.collate),
+        DataLoader(dataset.stream(BATCH, **shares), batch_size=None),
+    ]
+    refused = []
+    for loader in loaders:
+        try:
+            read(accelerator.prepare(loader), 1)
+        except UsageError as error:
+            refused.append(str(error))
+    unprepared = read(loaders[0])
+    done.put((rank, rows, unprepared, refused))
+    accelerator.end_training()
+
+
+@pytest.mark.torch
+def test_rows_are_divided_once_among_the_processes_of_accelerate(dataset: TokenDataset, tokens: Path) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+    processes: Any = multiprocessing.get_context("spawn")
+    done = processes.Queue()
+    started = [processes.Process(target=read_with_accelerate, args=(rank, port, tokens, done)) for rank in range(2)]
+    for each in started:
+        each.start()
+    found = sorted(done.get(timeout=300) for _ in started)
+    for each in started:
+        each.join()
+    expected = {tuple(row) for row in of_epoch(tokens, 0)}
+    by_sampler, by_rank = ([{tuple(row) for row in each[which]} for each in found] for which in (1, 2))
+    assert by_sampler[0] | by_sampler[1] == expected
+    assert not by_rank[0] & by_rank[1]
+    assert sum(map(len, by_rank)) == len(dataset) // 2 * 2
+    for _, _, _, refused in found:
+        assert len(refused) == 2
+        assert all("do not prepare() its DataLoader" in line for line in refused)
+
+
+@pytest.mark.torch
 def test_an_evaluation_has_the_same_masks_at_each_pass_of_any_loader(tokens: Path) -> None:
     from accelerate import Accelerator
     from torch.utils.data import DataLoader
@@ -223,6 +292,20 @@ def test_a_part_of_a_data_set_has_the_same_documents_in_every_epoch(dataset: Tok
         few = Subset(dataset, [5, 3, 9])  # type: ignore[var-annotated,arg-type]
         assert unmasked(dataset[[5, 3, 9]]) == [unmasked(few[i]) for i in range(3)]
     assert of_parts[0] == of_parts[1]
+
+
+@pytest.mark.torch
+def test_a_random_sampler_of_some_indices_reads_the_same_documents_in_every_epoch(dataset: TokenDataset) -> None:
+    from torch.utils.data import DataLoader, SubsetRandomSampler
+
+    indices = np.random.default_rng(1).permutation(len(dataset)).tolist()
+    samplers = [SubsetRandomSampler(part) for part in (indices[:60], indices[60:])]
+    of_epochs = []
+    for epoch in range(2):
+        dataset.set_epoch(epoch)
+        loaders = [DataLoader(dataset, BATCH, sampler=each, collate_fn=dataset.collate) for each in samplers]  # type: ignore[arg-type]
+        of_epochs.append([sorted(row for batch in each for row in unmasked(batch)) for each in loaders])
+    assert of_epochs[0] == of_epochs[1]
 
 
 @pytest.mark.torch
@@ -294,6 +377,18 @@ def test_the_sampler_is_given_as_the_sampler_of_batches(dataset: TokenDataset) -
         read(DataLoader(dataset, batch_sampler=dataset.sampler(), collate_fn=dataset.collate))  # type: ignore[arg-type]
 
 
+@pytest.mark.torch
+def test_the_sampler_of_another_data_set_is_given(dataset: TokenDataset, tokens: Path) -> None:
+    """As when the loader of an evaluation is copied from that of training."""
+    from torch.utils.data import DataLoader
+
+    held_out: Any = TokenDataset(tokens, seq=SEQ, held_out=0.3, only_held_out=True)
+    with pytest.raises(UsageError, match=r"with the sampler of another data set; give .* its own sampler\(\)"):
+        read(DataLoader(held_out, batch_size=BATCH, sampler=dataset.sampler(), collate_fn=held_out.collate))
+    same: Any = TokenDataset(tokens, seq=SEQ)
+    assert read(DataLoader(same, batch_size=BATCH, sampler=dataset.sampler(), collate_fn=same.collate)) == of_epoch(tokens, 0)
+
+
 def test_the_rows_of_a_mixture_have_positions_only(tokens: Path) -> None:
     mixture = Mixture([(TokenDataset(tokens, seq=SEQ), 0.7), (TokenDataset(tokens, seq=SEQ, seed=2), 0.3)])
     with pytest.raises(UsageError, match=r"sampler=dataset\.sampler\(\)"):
@@ -316,6 +411,18 @@ def test_no_document_is_both_held_out_and_trained_on(tokens: Path) -> None:
     assert 0.1 < len(documents[1]) / len(documents[2]) < 0.3
     again = TokenDataset(tokens, held_out=0.2, seed=9, only_held_out=True, **settings)
     assert Counter(map(tuple, unmasked(again[:]))) != documents[1]
+
+
+@pytest.mark.torch
+def test_every_process_holds_the_same_documents_out_whatever_its_random_state(tokens: Path) -> None:
+    import torch
+
+    found = []
+    for rank in range(2):
+        torch.manual_seed(rank)
+        np.random.seed(rank)
+        found.append(unmasked(TokenDataset(tokens, seq=SEQ, held_out=0.2, only_held_out=True)[:]))
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize(
@@ -434,7 +541,7 @@ def test_a_stream_is_not_divided_once_more_by_accelerate(dataset: TokenDataset) 
 
 @pytest.mark.torch
 @pytest.mark.parametrize("workers", [0, 1])
-@pytest.mark.parametrize("collator", ["default", "masks"])
+@pytest.mark.parametrize("collator", ["default", "masks", "derived"])
 def test_a_collator_of_transformers_is_refused(
     collator: str, workers: int, tokens: Path, dataset: TokenDataset, tmp_path: Path
 ) -> None:
@@ -448,9 +555,13 @@ def test_a_collator_of_transformers_is_refused(
     )
 
     given: Any = None
-    if collator == "masks":
+    if collator != "default":
+
+        class Derived(DataCollatorForLanguageModeling):
+            """As programs change which tokens are masked."""
+
         names = {"mask_token": "[MASK]", "pad_token": "[PAD]"}
-        given = DataCollatorForLanguageModeling(
+        given = (Derived if collator == "derived" else DataCollatorForLanguageModeling)(
             PreTrainedTokenizerFast(tokenizer_file=str(tokens.parent / "byte_bpe" / "tokenizer.json"), **names)
         )
     model = BertForMaskedLM(BertConfig(num_hidden_layers=1, hidden_size=8, num_attention_heads=1, intermediate_size=8))
@@ -465,13 +576,20 @@ def test_a_collator_of_transformers_is_refused(
         Trainer(model, arguments, train_dataset=unpacked).train()
 
 
-@pytest.mark.torch
-def test_the_trainer_goes_on_within_an_epoch(dataset: TokenDataset, tmp_path: Path) -> None:
-    from transformers import BertConfig, BertForMaskedLM, Trainer, TrainingArguments
+def sampled_trainer(*arguments: Any, **settings: Any) -> Any:
+    """The Trainer of transformers with our sampler, as the docs have it."""
+    from transformers import Trainer
 
     class SampledTrainer(Trainer):
-        def _get_train_sampler(self, train_dataset: Any = None) -> Any:
-            return (train_dataset or self.train_dataset).sampler()
+        def _get_train_sampler(self, train_dataset: Any = None) -> Any:  # noqa: ARG002
+            return self.train_dataset.sampler()
+
+    return SampledTrainer(*arguments, **settings)
+
+
+@pytest.mark.torch
+def test_the_trainer_goes_on_within_an_epoch(dataset: TokenDataset, tmp_path: Path) -> None:
+    from transformers import BertConfig, BertForMaskedLM, TrainingArguments
 
     steps = -(-len(dataset) // 64)
     config = BertConfig(
@@ -494,7 +612,7 @@ def test_the_trainer_goes_on_within_an_epoch(dataset: TokenDataset, tmp_path: Pa
             disable_tqdm=True, save_steps=steps + steps // 2, save_only_model=False,
         )  # fmt: skip
         callbacks = [dataset.trainer_callback()]
-        trainer = SampledTrainer(model, arguments, train_dataset=dataset, data_collator=collate_and_note, callbacks=callbacks)
+        trainer = sampled_trainer(model, arguments, train_dataset=dataset, data_collator=collate_and_note, callbacks=callbacks)
         trainer.train(resume_from_checkpoint=checkpoint)
         return seen[-until:]
 
@@ -509,11 +627,7 @@ def test_the_trainer_goes_on_within_an_epoch(dataset: TokenDataset, tmp_path: Pa
 @pytest.mark.parametrize("kind", ["schedule", "mixture"])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_the_trainer_of_transformers_reads_by_our_sampler(kind: str, workers: int, tokens: Path, tmp_path: Path) -> None:
-    from transformers import BertConfig, BertForMaskedLM, Trainer, TrainingArguments
-
-    class SampledTrainer(Trainer):
-        def _get_train_sampler(self, train_dataset: Any = None) -> Any:
-            return (train_dataset or self.train_dataset).sampler()
+    from transformers import BertConfig, BertForMaskedLM, TrainingArguments
 
     dataset: Any = TokenDataset(tokens, seq=SEQ, masked_lm_prob=MaskSchedule(0.5, 0.1, rows=200))
     if kind == "mixture":
@@ -532,7 +646,7 @@ def test_the_trainer_of_transformers_reads_by_our_sampler(kind: str, workers: in
         str(tmp_path), num_train_epochs=2, per_device_train_batch_size=64, report_to="none", use_cpu=True, disable_tqdm=True,
         dataloader_num_workers=workers, dataloader_persistent_workers=workers > 0, save_strategy="no",
     )  # fmt: skip
-    trainer = SampledTrainer(
+    trainer = sampled_trainer(
         model, arguments, train_dataset=dataset, data_collator=collate if workers else collate_and_note,
         callbacks=[dataset.trainer_callback()],
     )  # fmt: skip
@@ -569,19 +683,23 @@ def test_lightning_sets_the_epoch_of_our_sampler(dataset: TokenDataset, tokens: 
     assert [module.read[epoch] for epoch in range(2)] == [of_epoch(tokens, epoch) for epoch in range(2)]
 
 
-@pytest.mark.parametrize("how", ["transform", "format"])
-def test_a_column_that_a_transform_would_change_is_not_read_raw(how: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("columns", [None, ["text"], ["label"]])
+def test_a_data_set_with_a_transform_is_not_read_raw(columns: list[str] | None, tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
-    given = datasets.Dataset.from_dict({"text": TEXT})
-    given = given.with_transform(lambda batch: {"text": [text.upper() for text in batch["text"]]})
-    if how == "format":
-        given = datasets.Dataset.from_dict({"text": TEXT}).with_format("numpy")
+    stored = datasets.Dataset.from_dict({"text": TEXT, "label": [0] * len(TEXT)})
+    given = stored.with_transform(lambda batch: {name: [f"{each}?" for each in batch[name]] for name in batch}, columns=columns)
+    settings: dict[str, Any] = {"tokenizer": write_tokenizer(tmp_path, "byte_bpe"), "output": tmp_path / "out", "workers": 1}
+    for each in (given, datasets.DatasetDict({"train": given})):
+        with pytest.raises(UsageError, match=r"has a transform, .*dataset\.with_format\(None\)"):
+            bertprep.tokenize(dataset=each, **settings)
+    assert bertprep.tokenize(dataset=given.with_format(None), **settings)
+
+
+def test_a_data_set_with_a_format_of_the_same_values_is_read(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    given = datasets.Dataset.from_dict({"text": TEXT}).with_format("numpy")
     tokenizer = write_tokenizer(tmp_path, "byte_bpe")
-    if how == "format":  # of the same values
-        assert bertprep.tokenize(dataset=given, tokenizer=tokenizer, output=tmp_path / "out", workers=1)
-        return
-    with pytest.raises(UsageError, match="transform"):
-        bertprep.tokenize(dataset=given, tokenizer=tokenizer, output=tmp_path / "out", workers=1)
+    assert bertprep.tokenize(dataset=given, tokenizer=tokenizer, output=tmp_path / "out", workers=1)
 
 
 def test_pairs_hold_no_documents_out(tmp_path: Path) -> None:
