@@ -13,14 +13,29 @@ framework may batch, split and skip the positions as it does with other indices.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from bertprep.errors import UsageError
 from bertprep.tokens.row_state import check_rows, check_state, state_of_rows
 from bertprep.work.format import FORMAT
 
-if TYPE_CHECKING:
-    from bertprep.tokens.token_rows import TokenRows
+
+class EpochRows(Protocol):
+    """What a sampler orders: a `TokenDataset` or a `Mixture`."""
+
+    def __len__(self) -> int:
+        """Return the number of rows of a pass."""
+
+    @property
+    def epoch(self) -> int:
+        """The current epoch, which counts passes."""
+
+    @property
+    def made_of(self) -> dict[str, Any]:
+        """Everything that the rows depend on, as plain data."""
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the current epoch."""
 
 
 class Position(NamedTuple):
@@ -35,7 +50,7 @@ class TokenSampler:
     accelerate and Lightning divide a sampler's rows among their processes themselves, and need no `rank` and `world`.
     """
 
-    def __init__(self, dataset: TokenRows, *, rank: int = 0, world: int = 1) -> None:
+    def __init__(self, dataset: EpochRows, *, rank: int = 0, world: int = 1) -> None:
         """Order the rows of a data set; `TokenDataset.sampler` explains the arguments."""
         if not isinstance(rank, int) or not isinstance(world, int) or not 0 <= rank < world:
             raise UsageError(f"rank {rank} of {world}: expected whole numbers, and a rank from 0 to below the number of ranks")
