@@ -88,7 +88,7 @@ def explain_offsets(data: SquadData, misplaced: Sequence[int]) -> str:
 def causes_of(context: str, answer: str, start: int) -> list[str]:
     """Return all causes that explain an answer, or else how far away the context has it.
 
-    >>> causes_of("Ein Bär und eine Maus", "Maus", 18), causes_of("Ein Bär", "Bär", 5)
+    >>> causes_of("中文, Maus", "Maus", 8), causes_of("Ein Bär", "Bär", 5)
     (['answer_start counts UTF-8 bytes'], ['answer_start is 1 too large'])
     """
     if start >= 0 and (known := [name for name, explains in CAUSES.items() if explains(context, answer, start)]):
