@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 _SHOWN = 300  # characters of a message from another library or a server
+_SAMPLE_BYTES = 1 << 16  # on each side of a byte that is not UTF-8, by which the encoding is guessed
 _FAILING_DISK = errno.EIO, errno.ESTALE, errno.ETIMEDOUT
 _PASSWORD = re.compile(r"(?<=://)[^/?#\s]*:[^/?#\s]*@")
 _TOKEN = re.compile(r"(?<=Bearer )[\w.~+/=-]{8,}|\bhf_[A-Za-z0-9]{30,}")
@@ -116,7 +117,9 @@ def not_utf8(where: str, error: UnicodeDecodeError, advice: str | None = None) -
     """Return the error for text that is not UTF-8; `where` begins with the file. Without `advice` it names the encoding."""
     from bertprep.encodings import advise
 
-    how = advice or advise(where.partition(": ")[0], error.object)
+    start = max(0, error.start - _SAMPLE_BYTES) // 4 * 4  # where a character of UTF-16 or UTF-32 begins too
+    sample = error.object[start : error.start + _SAMPLE_BYTES]
+    how = advice or advise(where.partition(": ")[0], sample)
     return BertprepError(f"{where}: expected UTF-8, found 0x{error.object[error.start]:02x} ({error.reason}); {how}")
 
 

@@ -130,13 +130,13 @@ def _run_in_processes(
     sys.stdout.flush()
     sys.stderr.flush()
     if not forks:
-        resource_tracker.ensure_running()  # now, since starting it later would unblock Ctrl-C again
+        resource_tracker.ensure_running()
     try:
         for _ in range(workers):
             ours, theirs = context.Pipe()
             arguments = (function, theirs, [ours, *processes]) if forks else (function, theirs, [], str(Path.cwd()))
             process = context.Process(target=_work, args=arguments, daemon=True)
-            with _without_ctrl_c(), contextlib.nullcontext() if forks else _without_main():
+            with signals_blocked([signal.SIGINT]), contextlib.nullcontext() if forks else _without_main():
                 process.start()
             theirs.close()
             processes[ours] = process
@@ -165,9 +165,12 @@ def _run_in_processes(
 
 
 @contextlib.contextmanager
-def _without_ctrl_c() -> Iterator[None]:
-    """Start processes with Ctrl-C blocked from the beginning, since their parent stops them."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+def signals_blocked(signals: Iterable[signal.Signals]) -> Iterator[None]:
+    """Block signals during the block, and for good in the processes that it starts, since their parent stops them.
+
+    If these processes are spawned, the resource tracker must be running, since starting it would unblock SIGINT and SIGTERM.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
         yield
     finally:

@@ -131,7 +131,7 @@ class Data:
 
 
 def fingerprint(paths: Iterable[Path]) -> str:
-    """Return a hash of the names of files, their sizes, and their first, middle and last MiB, wherever the folder lies."""
+    """Return a hash of the names of files, their sizes, and their first, middle and last MiB, whatever their folder."""
     digest = new_hash()
     for path in paths:
         size = path.stat().st_size
@@ -153,9 +153,6 @@ def open_data(options: RunOptions, examples: ExampleSettings, opened: ExitStack)
         _check_without_data(examples)
     given_data, choice = (options.data, "") if options.data else _find_newest(options)
     named, weights = read_weights(given_data)
-    for path in named:
-        if path.exists() and not (path.is_dir() or path.is_file()):
-            raise UsageError(f"--data {path}: is neither a folder nor a file; name a folder of records or token shards")
     vocab = options.vocab if isinstance(options, PretrainOptions) else None
     open_split: Callable[..., Any] = Records
     if isinstance(options, PretrainOptions) and _are_tokens(options, named):

@@ -41,7 +41,7 @@ from trainer.settings import EngineSettings, OptimizerSettings, check_folder
 from trainer.tasks import TASKS, task_of_records
 from trainer.tasks.pretraining import Pretraining, PretrainOptions
 from trainer.tasks.task import Scorer, Task
-from trainer.weights import labels_of, model_of, read_weights, resolve_weights, with_rows_of
+from trainer.weights import are_numbers, labels_of, model_of, read_weights, resolve_weights, with_rows_of
 
 EVALUATED = ".evaluated"
 """An empty file that marks predictions as written by an evaluation, which may replace them. Other tools use the same names."""
@@ -210,8 +210,7 @@ def _check_task(file: Path, task: Task, data: Path) -> None:
 def _explain_unnamed_labels(file: Path, task: Task) -> str:
     """Return a warning if a published head does not name its labels, so that only their order gives them a meaning."""
     labels = task.labels or ()
-    are_numbers = labels == tuple(map(str, range(len(labels))))  # LABEL_0 is then label 0, whoever trained the model
-    if not labels or are_numbers or is_checkpoint(file) or labels_of(file) is not None:
+    if not labels or are_numbers(labels) or is_checkpoint(file) or labels_of(file) is not None:
         return ""
     return (
         f"{file}: its labels have no names, so they are taken for {', '.join(labels)[:200]}, in this order; if the model was "

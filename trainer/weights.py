@@ -8,7 +8,7 @@ same.
 from __future__ import annotations
 
 import glob
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -185,24 +185,26 @@ def read_weights(path: Path, config: ModelConfig, task: Task, *, any_head: bool 
     """
     file, shapes = find_weights(path), task.variable_shapes(config)
     with _open(file, shapes, task) as found:
-        names = _choose(file, found, shapes)
-        known = labels_of(file)
-        labels = task.labels
-        is_unnamed = known is None and bool(labels) and labels == tuple(map(str, range(len(labels or ()))))  # LABEL_0 is 0
-        other_head = not any_head and labels is not None and labels != known and not is_unnamed
-        if other_head:
-            kept = [name for name in names if name.startswith("bert/")]
-            other_head, names = kept != names, kept
+        fitting = names = _choose(file, found, shapes)
+        own_labels = labels_of(file)
+        is_for_labels = own_labels == task.labels or (own_labels is None and are_numbers(task.labels or ()))
+        if task.labels is not None and not (any_head or is_for_labels):
+            names = [name for name in fitting if name.startswith("bert/")]
         read = checkpoint.read(file).state.__getitem__ if is_checkpoint(file) else found.read  # which checks its sha256
         weights = {name: _padded(read(name), shapes[name]) for name in names}
     drawn = [name for name in shapes if name not in weights]
     if not drawn:
         return weights, ""
-    why = "lacks"
-    if other_head:
-        names_of_head = "without names" if known is None else ", ".join(known)[:200]
-        why = f"has a head for other labels ({names_of_head}), so it lacks"
-    return weights, f"--init {file}: {why} {', '.join(drawn)}, which are initialized from the seed"
+    lacks = "lacks"
+    if names != fitting:
+        labels = "without names" if own_labels is None else ", ".join(own_labels)[:200]
+        lacks = f"has a head for other labels ({labels}), so it lacks"
+    return weights, f"--init {file}: {lacks} {', '.join(drawn)}, which are initialized from the seed"
+
+
+def are_numbers(labels: Sequence[str]) -> bool:
+    """Return whether there are labels, and they are 0, 1 and so on; a head with only LABEL_0, LABEL_1, ... is for these."""
+    return bool(labels) and list(labels) == [str(number) for number in range(len(labels))]
 
 
 def check_weights(path: Path, config: ModelConfig, task: Task) -> None:

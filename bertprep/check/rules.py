@@ -110,4 +110,4 @@ def kinds_of_tokens(vocabulary: Vocabulary) -> bytes:
     )
     kinds = bytearray(kernel.ALONE_IN_WORD * alone for alone in is_alone)
     kinds[vocabulary.unk] = kernel.ALONE_IN_WORD
-    return bytes(kind | continues for kind, continues in zip(kinds, vocabulary.continues, strict=True))
+    return bytes(kind | continues for kind, continues in zip(kinds, vocabulary.continues_word.tolist(), strict=True))

@@ -368,7 +368,7 @@ def _convert_characters(request: Tokenize, vocab: Path, config: Path) -> Path:
 
 def _find_tokenizer(request: Tokenize) -> tuple[Path, str]:
     """Return the path and the name of the requested tokenizer.json, which may be a file, in a folder, or on the Hub."""
-    from bertprep.instances.tokenizer_files import TOKENIZER_CONFIG, VOCAB, how_to_convert, is_of_characters
+    from bertprep.instances.tokenizer_files import TOKENIZER_CONFIG, VOCAB, has_tokenizer, how_to_convert, is_of_characters
     from bertprep.instances.tokenizer_objects import file_name_of
     from bertprep.sources.catalogue import is_repository
 
@@ -377,6 +377,11 @@ def _find_tokenizer(request: Tokenize) -> tuple[Path, str]:
     if path.is_dir() and not (path / TOKENIZER).is_file():
         if is_of_characters(path / TOKENIZER_CONFIG):
             return _convert_characters(request, path / VOCAB, path / TOKENIZER_CONFIG), file_name_of(path.name)
+        if not has_tokenizer(path):
+            raise UsageError(
+                f"--tokenizer {given}: this folder has no {TOKENIZER} and no other file of a tokenizer; name a folder that "
+                "does, or a model as OWNER/NAME"
+            )
         raise UsageError(
             f"--tokenizer {given}: this folder has no {TOKENIZER}; {how_to_convert(given, path / TOKENIZER_CONFIG)}"
         )

@@ -27,7 +27,7 @@ _WITHOUT_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, e
 
 @contextmanager
 def locked(folder: Path, name: str = LOCK, *, wait: bool = False) -> Iterator[None]:
-    """Hold the lock `name` in `folder` during the block. A missing folder is created; if the block fails, it goes if empty.
+    """Hold the lock `name` in `folder` during the block. A missing folder is created, and removed if an error leaves it empty.
 
     If another run holds the lock, raise `BertprepError`, or with `wait` print a line and wait. Stores have no locks, so for a
     URL this does nothing, and on a file system without locks it only warns.

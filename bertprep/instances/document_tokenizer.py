@@ -40,7 +40,7 @@ from bertprep.instances.special_tokens import (
     with_template,
 )
 from bertprep.instances.tokenizer import Tokenizer
-from bertprep.instances.tokenizer_files import TOKENIZER, TOKENIZER_CONFIG, how_to_convert
+from bertprep.instances.tokenizer_files import TOKENIZER, TOKENIZER_CONFIG, how_to_convert, is_of_tokenizer
 from bertprep.instances.uncovered import load_library, make_marking
 from bertprep.instances.vocabulary import MAX_TOKENS, SPECIAL_TOKENS, Vocabulary
 from bertprep.untrusted import parse_json, read_bounded
@@ -198,7 +198,7 @@ class DocumentTokenizer:
         try:
             self._library = load_library(data)
             data = with_added(data, self._library, named)
-            template = find_template(self._library)
+            template = find_template(path, self._library)
             ids = find_special_ids(self._library, named, *template)
             usual = template_of(ids["cls"], ids["sep"])
             around = template if sum(map(len, template)) > 1 else usual
@@ -373,18 +373,18 @@ def _why_other_file(path: Path, data: bytes) -> str:
     try:
         content = parse_json(data)
     except ValueError:
-        is_known = path.name in ("vocab.txt", "merges.txt", "dict.txt") or path.suffix in (".model", ".tiktoken")
-        return "has the tokens of a tokenizer and is no tokenizer.json" if is_known else ""
+        return "has the tokens of a tokenizer and is no tokenizer.json" if is_of_tokenizer(path) else ""
     is_vocabulary = isinstance(content, dict) and all(isinstance(number, int) for number in content.values())
     return "has the tokens of a tokenizer and is no tokenizer.json" if content and is_vocabulary else ""
 
 
 def _explained(path: Path, what: str, error: BaseException) -> BaseException:
-    """Return an error of the library as one line; Ctrl-C stays as it is.
+    """Return an error of the library as one line; Ctrl-C and errors of bertprep stay as they are.
 
     A panic of the library is a `BaseException`, but not an `Exception`.
     """
-    return error if isinstance(error, KeyboardInterrupt) else BertprepError(f"{path}: {what}: {first_line(error)}")
+    is_own = isinstance(error, KeyboardInterrupt | BertprepError)
+    return error if is_own else BertprepError(f"{path}: {what}: {first_line(error)}")
 
 
 def _encode_own_text(tokenizer: tokenizers.Tokenizer, text: str) -> tokenizers.Encoding | None:

@@ -103,7 +103,7 @@ def generate_instances(shard: TokenizedShard, vocabulary: Vocabulary, settings: 
         "tokens": shard.tokens, "sentence_starts": shard.sentence_starts, "document_starts": shard.document_starts,
         "order": order, "documents": documents, "longest": longest, "rounds": dupe,
         "short_threshold": threshold(settings.short_seq_prob), "predictions": predictions, "most_predictions": settings.pred,
-        "whole_word": int(settings.whole_word), "continues": np.frombuffer(vocabulary.continues, np.uint8),
+        "whole_word": int(settings.whole_word), "continues": vocabulary.continues_word.view(np.uint8),
         "cls": vocabulary.cls, "sep": vocabulary.sep, "mask": vocabulary.mask, "vocabulary": len(vocabulary),
         "drawn": vocabulary.drawn_ids, "draws": len(vocabulary.drawn_ids),
         "twister": twister, "scratch": np.empty((4, longest + 4), np.uint16), "chosen": np.empty(settings.seq + 1, np.int32),

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import tokenizers
-from tokenizers.models import WordLevel
+from tokenizers.models import Unigram, WordLevel
 
+from bertprep.errors import BertprepError
 from bertprep.instances.tokenizer_files import TOKENIZER, TOKENIZER_CONFIG, name_of_token, read_config
 
 ADDED_TOKENS, SPECIAL_TOKENS_MAP = ("added_tokens.json", "special_tokens_map.json")
@@ -71,9 +72,11 @@ def find_named_tokens(configs: Sequence[Path]) -> NamedTokens:
             continue
         listed = found.get("added_tokens_decoder")
         for number, token in listed.items() if isinstance(listed, dict) else ():
-            if number.isdecimal() and (name := name_of_token(token)):
+            name = name_of_token(token)
+            if name and number.isdecimal():
                 ids[name] = int(number)
-                special |= {name} if isinstance(token, dict) and token.get("special") else set()
+                if isinstance(token, dict) and token.get("special"):
+                    special.add(name)
         named |= {role: name for role in _ROLES if (name := name_of_token(found.get(f"{role}_token")))}
         nulls |= {role for role in _ROLES if found.get(f"{role}_token", "") is None}
     begin, end = named.pop("bos", None), named.pop("eos", None)
@@ -111,12 +114,20 @@ def find_special_ids(
         ids["cls"] = before[0]
     if len(after) == 1:
         ids["sep"] = after[0]
-    unknown = getattr(tokenizer.model, "unk_token", None)
-    if unknown is not None and (number := tokenizer.token_to_id(unknown)) is not None:
-        ids["unk"] = number
+    if (unknown := _unknown_id(tokenizer)) is not None:
+        ids["unk"] = unknown
     elif ids["unk"] in (ids["cls"], ids["sep"], ids["pad"]):  # as in GPT-2's files, which name <|endoftext|> for all
         ids["unk"] = None
     return ids
+
+
+def _unknown_id(tokenizer: tokenizers.Tokenizer) -> int | None:
+    """Return the id of the token that the model itself gives for unknown text, if it has one."""
+    if isinstance(tokenizer.model, Unigram):  # whose object does not show it
+        number: int | None = json.loads(tokenizer.model.__getstate__())["unk_id"]
+        return number
+    name = getattr(tokenizer.model, "unk_token", None)
+    return None if name is None else tokenizer.token_to_id(name)
 
 
 def _letters_of(token: str) -> str:
@@ -153,8 +164,8 @@ def _written(content: Mapping[str, Any]) -> bytes:
     return (json.dumps(content, ensure_ascii=False, indent=2) + "\n").encode()
 
 
-def find_template(tokenizer: tokenizers.Tokenizer) -> Template:
-    """Return the tokens that the file's template puts before and after a text.
+def find_template(path: Path, tokenizer: tokenizers.Tokenizer) -> Template:
+    """Return the tokens that a file's template puts before and after a text; raises `BertprepError` if it has no text.
 
     The template is applied to a token of bertprep's own, as the vocabulary may cover no text that is known here.
     """
@@ -162,6 +173,11 @@ def find_template(tokenizer: tokenizers.Tokenizer) -> Template:
         return (), ()
     text = tokenizers.Tokenizer(WordLevel({"a": 0}, unk_token="a")).encode("a")
     around = tokenizer.post_processor.process(text, None, True)
+    if 0 not in around.special_tokens_mask:
+        raise BertprepError(
+            f"{path}: the template in its post_processor has special tokens and no text; put the text between them: "
+            '{"Sequence": {"id": "A", "type_id": 0}}'
+        )
     at = around.special_tokens_mask.index(0)
     return tuple(around.ids[:at]), tuple(around.ids[at + 1 :])
 
@@ -172,19 +188,17 @@ def with_template(data: bytes, tokenizer: tokenizers.Tokenizer, before: Sequence
     Its JSON is edited, not written by the library, so that the sha256 does not depend on the library's version.
     """
 
-    def place(sequence: str, number: int, *, begins: bool) -> list[dict[str, Any]]:
-        tokens = [*(before if begins else []), None, *after]
-        return [
-            {"Sequence": {"id": sequence, "type_id": number}}
-            if each is None
-            else {"SpecialToken": {"id": tokenizer.id_to_token(each), "type_id": number}}
-            for each in tokens
-        ]
+    def special(tokens: Sequence[int], segment: int) -> list[dict[str, Any]]:
+        return [{"SpecialToken": {"id": tokenizer.id_to_token(each), "type_id": segment}} for each in tokens]
 
+    def text(name: str, segment: int) -> dict[str, Any]:
+        return {"Sequence": {"id": name, "type_id": segment}}
+
+    single = [*special(before, 0), text("A", 0), *special(after, 0)]
     template = {
         "type": "TemplateProcessing",
-        "single": place("A", 0, begins=True),
-        "pair": [*place("A", 0, begins=True), *place("B", 1, begins=False)],
+        "single": single,
+        "pair": [*single, text("B", 1), *special(after, 1)],
         "special_tokens": {
             token: {"id": token, "ids": [each], "tokens": [token]}
             for each in [*before, *after]

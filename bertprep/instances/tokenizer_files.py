@@ -16,6 +16,7 @@ from bertprep.untrusted import parse_json, read_bounded
 
 TOKENIZER, TOKENIZER_CONFIG = TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 VOCAB = "vocab.txt"
+_OTHER_FILES = (VOCAB, "vocab.json", "merges.txt", "dict.txt")
 _ESM = "EsmTokenizer"
 _IN_PYTHON = ("BertJapaneseTokenizer",)
 _SHOWN = 40  # characters of a name in an error
@@ -58,6 +59,16 @@ def character_tokenizer(vocab: Path, config: Path) -> bytes:
     tokenizer.post_processor = TemplateProcessing([*cls, "$A", *eos], [*cls, "$A", *eos, "$B", *eos], special_tokens=around)
     tokenizer.add_special_tokens([AddedToken(token, special=True) for token in names.values()])
     return (tokenizer.to_str(pretty=True) + "\n").encode()
+
+
+def has_tokenizer(folder: Path) -> bool:
+    """Return whether a folder has a file of a tokenizer, of which a tokenizer.json could be made."""
+    return any(path.name == TOKENIZER_CONFIG or is_of_tokenizer(path) for path in folder.iterdir())
+
+
+def is_of_tokenizer(path: Path) -> bool:
+    """Return whether a file is named like those that have the tokens of a tokenizer in a form other than tokenizer.json."""
+    return path.name in _OTHER_FILES or path.suffix in (".model", ".spm", ".tiktoken")
 
 
 def how_to_convert(source: str, config: Path | None = None) -> str:

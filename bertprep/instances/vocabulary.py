@@ -84,11 +84,6 @@ class Vocabulary:
         """Return the vocabulary's entry for a manifest of records; it has `pad` only if that id is not 0."""
         return {"tokens": len(self), "sha256": self.sha256, **({"pad": self.pad} if self.pad else {})}
 
-    @cached_property
-    def continues(self) -> bytes:
-        """Return a byte for each token: 1 if the token continues a word, else 0."""
-        return bytes([token[:2] == "##" for token in self.tokens])
-
 
 def case_conflict(vocabulary: Vocabulary, *, cased: bool) -> str:
     """Return why a vocabulary does not fit cased or lower-cased text; "" if it may fit.
@@ -124,9 +119,10 @@ def _is_in_brackets(token: str) -> bool:
 def load_vocabulary(path: Path) -> Vocabulary:
     """Read a vocabulary file, as the loaders of Google and transformers do: white space around a token does not belong to it.
 
-    A token of white space alone is kept, and no text has it. Raises `BertprepError` if the file cannot be read, is not UTF-8,
-    is too large, or lacks a special token.
+    A folder stands for the vocab.txt in it. A token of white space alone is kept, and no text has it. Raises `BertprepError`
+    if the file cannot be read, is not UTF-8, is too large, or lacks a special token.
     """
+    path = path / VOCABULARY if path.is_dir() else path
     try:
         content = _read(path)
         lines = content.decode("utf-8-sig").split("\n")

@@ -86,7 +86,7 @@ def _question(where: str, row: Mapping[str, Any], version: str) -> dict[str, Any
         if not is_answer or not context.startswith(text, start):
             raise BertprepError(
                 f"{where}: question {identifier!r}: its answer {str(text)[:80]!r} is not at character {start} of the context"
-                f"{_AGAIN}"
+                f"{_AGAIN}, or, if it was published like this, give it to bertprep task squad --input, which counts them"
             )
     if version == "v2.0":
         found = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]

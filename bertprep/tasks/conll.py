@@ -60,11 +60,12 @@ def read_columns(text: str) -> Iterator[Sentence]:
         yield from map(_from_brackets, sentences)
         return
     if sentences and {field.lower() for field in sentences[0][0].fields} & _NAMES:
-        sentences = [*filter(None, [sentences[0][1:], *sentences[1:]])]
+        del sentences[0][0]
     word = 0
     if _is_numbered(sentences):
         word = 1
-        sentences = [*filter(None, map(_without_parts, sentences))]
+        sentences = [_without_parts(sentence) for sentence in sentences]
+    sentences = [sentence for sentence in sentences if sentence]
     lines = [line for sentence in sentences for line in sentence]
     if not lines:
         return

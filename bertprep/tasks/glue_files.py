@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from bertprep.errors import BertprepError
 from bertprep.tasks.glue import MAX_SCORE, UNLABELLED, GlueTask
 from bertprep.tasks.tables import (
-    PlacedRow,
+    LocatedRow,
     has_quoted_cells,
     is_json,
     is_parquet,
@@ -66,7 +66,7 @@ class TextFile:
     sha256: str
     first_line: int
     rows: list[Row]
-    places: Sequence[str]
+    locations: Sequence[str]
     unlabelled: int = 0
     """The number of rows that were left out, since they have no label or no text."""
 
@@ -75,7 +75,7 @@ class TextFile:
         return [row[2] for row in self.rows]
 
     def fault(self, row: int, why: str) -> BertprepError:
-        return BertprepError(f"{self.path}: {self.places[row]}: {why}")
+        return BertprepError(f"{self.path}: {self.locations[row]}: {why}")
 
 
 def _fault(path: Path, line: int, why: str) -> BertprepError:
@@ -83,7 +83,7 @@ def _fault(path: Path, line: int, why: str) -> BertprepError:
 
 
 class _Lines(Sequence[str]):
-    """The places of examples of which each is one line."""
+    """The locations of examples of which each is one line."""
 
     def __init__(self, first: int, count: int) -> None:
         self._numbers = range(first, first + count)
@@ -100,16 +100,16 @@ def read_file(path: Path, split: str, task: GlueTask) -> TextFile:
     data = read_data(path, "a file of examples")
     described = path, split, len(data), hashlib.sha256(data).hexdigest()
     if not task.folder and (is_parquet(data) or is_json(path, data)):
-        rows, places = _read_objects(path, split, data)
-        return TextFile(*described, 1, rows, places)
+        rows, locations = _read_objects(path, split, data)
+        return TextFile(*described, 1, rows, locations)
     text = read_text(path, data)
     if not text:
         raise BertprepError(f"{path}: is empty; expected one example per line")
     if not task.folder:
         separator = _separator(split, text.partition("\n")[0])
         if separator != "\t" or has_quoted_cells(text):
-            rows, places = _read_cells(path, split, text, separator)
-            return TextFile(*described, 2, rows, places)
+            rows, locations = _read_cells(path, split, text, separator)
+            return TextFile(*described, 2, rows, locations)
     lines = text.encode().split(b"\n")
     rows, first_line = _read_lines(path, split, task, lines if lines[-1] else lines[:-1])
     return TextFile(*described, first_line, rows, _Lines(first_line, len(rows)))
@@ -149,9 +149,9 @@ def _names(header: str, separator: str) -> list[str]:
 
 
 def _read_cells(path: Path, split: str, text: str, separator: str) -> tuple[list[Row], list[str]]:
-    """Return the examples of a table with quotes, and the place of each."""
+    """Return the examples of a table with quotes, and the location of each."""
     rows: list[Row] = []
-    places: list[str] = []
+    locations: list[str] = []
     try:
         cells = split_cells(text, separator)
         names = next(names for _, names in cells)
@@ -166,17 +166,17 @@ def _read_cells(path: Path, split: str, text: str, separator: str) -> tuple[list
                     "quotes around texts that have one"
                 )
             rows.append(_read_object(wanted, split, dict(zip(names, found, strict=True))))
-            places.append(f"line {number:,}")
+            locations.append(f"line {number:,}")
     except ValueError as error:
         raise BertprepError(f"{path}: {error}") from error
     if not rows:
         raise BertprepError(f"{path}: has a header but no examples; expected one example per line")
-    return rows, places
+    return rows, locations
 
 
 def _read_objects(path: Path, split: str, data: bytes) -> tuple[list[Row], list[str]]:
-    """Return the examples of JSON or Parquet, and the place of each. In Parquet, numbered labels may have names."""
-    objects: Iterable[PlacedRow]
+    """Return the examples of JSON or Parquet, and the location of each. In Parquet, numbered labels may have names."""
+    objects: Iterable[LocatedRow]
     names: Sequence[str] = ()
     if is_parquet(data):
         features, objects = parquet_rows(path, data)
@@ -185,7 +185,7 @@ def _read_objects(path: Path, split: str, data: bytes) -> tuple[list[Row], list[
     else:
         objects = json_rows(path, data)
     rows: list[Row] = []
-    places: list[str] = []
+    locations: list[str] = []
     wanted: tuple[str, str | None, str | None] | None = None
     for where, values in objects:
         try:
@@ -196,10 +196,10 @@ def _read_objects(path: Path, split: str, data: bytes) -> tuple[list[Row], list[
             rows.append(_read_object(wanted, split, values))
         except ValueError as error:
             raise BertprepError(f"{path}: {where}: {error}") from error
-        places.append(where)
+        locations.append(where)
     if not rows:
         raise BertprepError(f"{path}: has no examples; expected one example per line")
-    return rows, places
+    return rows, locations
 
 
 def _reader(split: str, task: GlueTask, lines: Sequence[bytes]) -> tuple[Callable[[bytes], Row], int]:
@@ -337,7 +337,7 @@ def leave_out_unlabelled(file: TextFile, task: GlueTask) -> TextFile:
     return replace(
         file,
         rows=[file.rows[index] for index in kept],
-        places=[file.places[index] for index in kept],
+        locations=[file.locations[index] for index in kept],
         unlabelled=len(file.rows) - len(kept),
     )
 
@@ -360,7 +360,7 @@ def label_ids(file: TextFile, task: GlueTask) -> Labels:
     for row, label in enumerate(labels):
         if label not in ids:
             why = f"the label is {label[:_SHOWN]!r}, expected one of {', '.join(task.labels[:20])}"
-            if task.folder and file.places[row] == "line 1" and label.lower() == task.label.lower():
+            if task.folder and file.locations[row] == "line 1" and label.lower() == task.label.lower():
                 why = "is a header, but this GLUE file has none: its first line is an example; remove the header"
             raise file.fault(row, why)
     return np.array([ids[label] for label in labels], np.int32)

@@ -29,7 +29,7 @@ from bertprep.tasks.conll import ENTITY_TAG, OUTSIDE, Sentence, explain_plain_ta
 from bertprep.tasks.job import TaskRecords
 from bertprep.tasks.records import Split, TaskSource, bounds_of
 from bertprep.tasks.segments import Segments, lay_out
-from bertprep.tasks.tables import PlacedRow, is_json, is_parquet, json_rows, parquet_rows, read_data, read_text
+from bertprep.tasks.tables import LocatedRow, is_json, is_parquet, json_rows, parquet_rows, read_data, read_text
 from bertprep.terminal import counted
 from bertprep.untrusted import CORPUS
 from bertprep.work.layout import TRAINING
@@ -133,14 +133,15 @@ def read_tagged(path: Path, labels: Sequence[str] = ()) -> TaggedFile:
 
 
 def _read_rows(
-    path: Path, rows: Iterable[PlacedRow], labels: Sequence[str], features: Mapping[str, Any]
+    path: Path, rows: Iterable[LocatedRow], labels: Sequence[str], features: Mapping[str, Any]
 ) -> tuple[list[Sentence], int]:
     """Return the sentences of JSON or Parquet, and how many have no tags: null, or -1 or -100 for a word, as in `datasets`."""
     sentences: list[Sentence] = []
     unlabelled = 0
     for where, row in rows:
         try:
-            words, tags = row[_column(row, WORDS)], row[column := _column(row, TAGS)]
+            words, column = row[_column(row, WORDS)], _column(row, TAGS)
+            tags = row[column]
             if tags is None or (isinstance(tags, list) and any(tag in (None, -1, -100) for tag in tags)):
                 unlabelled += 1
             else:
@@ -197,7 +198,8 @@ def _checked(words: Any, tags: Any) -> Sentence:
 def find_labels(file: TaggedFile) -> tuple[str, ...]:
     """Return the tags of a training file: O first, then the others sorted by entity type and, within a type, by prefix."""
     found = {tag for _, tags in file.sentences for tag in tags}
-    if (longest := max(found, key=len))[_MAX_TAG:]:
+    longest = max(found, key=len)
+    if len(longest) > _MAX_TAG:
         raise BertprepError(
             f"{file.path}: has a tag of {len(longest):,} characters, expected at most {_MAX_TAG}; is this the right column?"
         )

@@ -97,8 +97,8 @@ def causes_of(context: str, answer: str, start: int) -> list[str]:
         return ["the context does not contain the answer"]
     if start <= 0:
         return [f"answer_start is {'0, but the answer is further on' if start == 0 else 'negative'}"]
-    places = [at for at in range(max(0, start - _SHIFT), start + _SHIFT) if context.startswith(answer, at)]
-    if not places:
+    near = [offset for offset in range(max(0, start - _SHIFT), start + _SHIFT) if context.startswith(answer, offset)]
+    if not near:
         return [f"the context has the answer more than {_SHIFT} characters away"]
-    shift = start - min(places, key=lambda at: abs(at - start))
+    shift = start - min(near, key=lambda offset: abs(offset - start))
     return [f"answer_start is {abs(shift)} too {'large' if shift > 0 else 'small'}"]

@@ -1,34 +1,30 @@
 """Reads the rows of a fine-tuning file, whatever wrote it: Parquet, JSON Lines, a JSON array, CSV, TSV with quotes.
 
-The bytes of a file tell what it is, since people give tables any name. Each row comes with its place, for errors. A file has at
-most 1 GiB. It is read whole, since each task needs all of its labels first.
+The bytes of a file tell what it is, since people give tables any name. Each row comes with its location, for errors. A file has
+at most 1 GiB. It is read whole, since each task needs all of its labels first.
 """
 
 from __future__ import annotations
 
 import io
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from bertprep.errors import BertprepError, first_line, not_utf8, reading
+from bertprep.files.archives import BZIP2, GZIP, XZ, ZSTANDARD, compression_of
 from bertprep.files.object_cache import local_copy
 from bertprep.untrusted import parse_json, read_bounded
 
 MAX_BYTES = 1 << 30
 _PARQUET = b"PAR1"
-_UTF_16 = "text in UTF-16; convert it: iconv -f UTF-16 -t UTF-8 FILE > NEW"
-_NO_TEXT = {
-    b"\xff\xfe": _UTF_16,
-    b"\xfe\xff": _UTF_16,
-    b"PK\x03\x04": "a workbook of Excel, or a ZIP archive; save the table as CSV in UTF-8, or unpack the archive",
-    b"\x1f\x8b": "compressed; unpack it: gunzip FILE",
-}
-"""How files begin that people give in place of text, and what they are."""
+_ZIP = b"PK\x03\x04"
+_UNPACK = {GZIP: "gunzip", BZIP2: "bunzip2", ZSTANDARD: "unzstd", XZ: "unxz"}
 _JSON = re.compile(rb'(?:\xef\xbb\xbf)?\s*(?:\{\s*["}]|\[\s*[{\]])')
 
-PlacedRow = tuple[str, dict[str, Any]]
+LocatedRow = tuple[str, dict[str, Any]]
 """Where a row is in its file, such as "line 3", and its values by column."""
 
 
@@ -43,12 +39,15 @@ def read_data(path: Path, expected: str) -> bytes:
 
 def read_text(path: Path, data: bytes) -> str:
     """Return a file's text without a byte order mark and carriage returns; raise `BertprepError` if it is not UTF-8."""
-    for beginning, what in _NO_TEXT.items():
-        if data.startswith(beginning):
-            raise BertprepError(f"{path}: is {what}")
+    if data.startswith(_ZIP):
+        raise BertprepError(
+            f"{path}: is a workbook of Excel, or a ZIP archive; save the table as CSV in UTF-8, or unpack the archive"
+        )
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
+        if unpack := _UNPACK.get(compression_of(data)):
+            raise BertprepError(f"{path}: is compressed; unpack it: {unpack} < {shlex.quote(str(path))} > NEW") from error
         line = 1 + data.count(b"\n", 0, error.start)
         raise not_utf8(f"{path}: line {line:,}", error) from error
     if (zero := text.find("\0")) >= 0:
@@ -66,7 +65,7 @@ def is_json(path: Path, data: bytes) -> bool:
     return path.suffix.lower() in (".json", ".jsonl") or _JSON.match(data) is not None
 
 
-def parquet_rows(path: Path, data: bytes) -> tuple[Mapping[str, Any], list[PlacedRow]]:
+def parquet_rows(path: Path, data: bytes) -> tuple[Mapping[str, Any], list[LocatedRow]]:
     """Return the features that `datasets` describes in a Parquet file, by column, and the rows of the file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -82,11 +81,11 @@ def parquet_rows(path: Path, data: bytes) -> tuple[Mapping[str, Any], list[Place
         features = parse_json((table.schema.metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]
     except (LookupError, TypeError, ValueError):
         features = {}
-    places = ((f"row {index:,}", row) for index, row in enumerate(rows))
-    return features if isinstance(features, dict) else {}, list(places)
+    located = [(f"row {index:,}", row) for index, row in enumerate(rows)]
+    return features if isinstance(features, dict) else {}, located
 
 
-def json_rows(path: Path, data: bytes) -> Iterator[PlacedRow]:
+def json_rows(path: Path, data: bytes) -> Iterator[LocatedRow]:
     """Yield the objects of JSON Lines, or of a JSON array; blank lines are passed over."""
     text = read_text(path, data)
     if text.lstrip().startswith("["):
@@ -114,7 +113,7 @@ def _short(error: ValueError) -> str:
     return first_line(error)[:200]
 
 
-def _checked(path: Path, where: str, row: object) -> PlacedRow:
+def _checked(path: Path, where: str, row: object) -> LocatedRow:
     if not isinstance(row, dict):
         raise BertprepError(f'{path}: {where}: is not a JSON object; expected one per line, such as {{"text": "..."}}')
     if row and all(isinstance(value, dict) and "0" in value for value in row.values()):  # each value is a column of pandas

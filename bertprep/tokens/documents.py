@@ -78,7 +78,7 @@ def open_token_documents(
     else:
         vocabulary = load_vocabulary_of(data_set, None if vocab is None else as_path(vocab))
         tokenizer = TokenizerInfo.from_vocabulary(vocabulary)
-        begins_word = np.frombuffer(vocabulary.continues, np.uint8) == 0
+        begins_word = ~vocabulary.continues_word
     shards = tuple(
         TokenShard.of(
             folder,

@@ -151,6 +151,8 @@ def _named_file(path: Path) -> _ByKind:
     if not path.exists():
         pattern = ", patterns are not expanded" if any(character in str(path) for character in "*?[") else ""
         raise UsageError(f"{path}: does not exist; name a file or folder of records or token shards{pattern}")
+    if not path.is_file():  # such as /dev/null or a pipe, which can be read only once
+        raise UsageError(f"{path}: is neither a folder nor a file; name a file or folder of records or token shards")
     if path.suffix == MDS_SUFFIX:
         return _ByKind({MDS: [path]}, [])
     if path.suffix in (_BIN, _IDX):

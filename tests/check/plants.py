@@ -40,7 +40,9 @@ def take_back(is_of_pieces: bool) -> Plant:
     """The last prediction of a record, which is of the last piece of a word of several, or of a word of one piece."""
 
     def plant(data: Spoiled) -> None:
-        number = data.find(lambda values: bool(TOKENS.continues[int(values["masked_lm_ids"][last(values)])]) == is_of_pieces)
+        number = data.find(
+            lambda values: bool(TOKENS.continues_word[int(values["masked_lm_ids"][last(values)])]) == is_of_pieces
+        )
         data.change_record(number, drop_prediction)
 
     return plant

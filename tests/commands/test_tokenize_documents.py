@@ -354,7 +354,7 @@ def test_many_lines_that_are_one_document_get_a_remark(
 
 MISTAKES = [
     ("--tokenizer none.json --input a.txt --output out", 2, "--tokenizer none.json: does not exist; name a tokenizer.json"),
-    ("--tokenizer empty --input a.txt --output out", 2, "--tokenizer empty: this folder has no tokenizer.json; make one"),
+    ("--tokenizer empty --input a.txt --output out", 2, "--tokenizer empty: this folder has no tokenizer.json and no"),
     (
         "--tokenizer byte_bpe --format MDS --seq 512 --input a.txt --output out",
         2,

@@ -301,7 +301,7 @@ def test_masks_of_five_epochs_are_as_validate_expects(asked: InstanceSettings, t
         words, documents = live.vocabulary, 0
         rules = RecordRules(
             asked.seq, asked.pred, len(words), words.cls, words.sep, words.mask, asked.masked_lm_prob, asked.whole_word,
-            words.continues,
+            words.continues_word.tobytes(),
         )  # fmt: skip
         checker = RecordChecker(rules)
         values: set[int] = set()

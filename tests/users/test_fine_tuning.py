@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -230,7 +231,7 @@ WRONG_SQUAD = {
         json.dumps({**FLAT, "answers": {"text": ["a"], "answer_start": []}}), "has 1 texts and 0 starts of answers",
     ),
     "half a surrogate pair": (json.dumps({**FLAT, "context": "\ud800"}), "surrogates not allowed"),
-    "UTF-16": (json.dumps(NESTED).encode("utf-16"), "is text in UTF-16; convert it: iconv -f UTF-16 -t UTF-8"),
+    "UTF-16": (json.dumps(NESTED).encode("utf-16"), "it looks like UTF-16; convert the file: iconv -f UTF-16 -t UTF-8"),
     "a table": ("id,question\n1,2\n", "is not a JSON file"),
     "nested without end": ('{"data": ' + "[" * 900 + "]" * 900 + "}", ""),
     "a number of 5,000 digits": (json.dumps(NESTED).replace(": 27", ": " + "9" * 5000), "is not a JSON file"),
@@ -339,7 +340,7 @@ WRONG_COLUMNS = {
         "# text = Anna saw\n1\tAnna\tAnna\tPROPN\tNNP\t_\t2\tnsubj\t_\t_\n2\tsaw\tsee\tVERB\tVBD\t_\t0\troot\t_\t_\n",
         "has the 10 columns of CoNLL-U", "grep -v '^[0-9]*[-.]' FILE | cut -f2,4 > NEW",
     ),
-    "UTF-16": ("Anna B-PER\n".encode("utf-16"), "is text in UTF-16", "iconv -f UTF-16"),
+    "UTF-16": ("Anna B-PER\n".encode("utf-16"), "it looks like UTF-16", "iconv -f UTF-16"),
     "a tag of 5,000 digits": (f"Anna {'9' * 5000}\nsaw O\n", "has a tag of 5,000 characters", "is this the right column"),
 }  # fmt: skip
 
@@ -617,7 +618,8 @@ WRONG_TABLES = {
     "a number of 5,000 digits": ("train.jsonl", f'{{"text": "a", "label": {"9" * 5000}}}', "line 1: is not JSON"),
     "UTF-16, as Excel's Unicode text": ("train.tsv", "text\tlabel\na\t1\n".encode("utf-16"), "iconv -f UTF-16 -t UTF-8"),
     "a workbook of Excel": ("train.xlsx", b"PK\x03\x04\x14\x00", "is a workbook of Excel, or a ZIP archive; save"),
-    "compressed": ("train.tsv.gz", b"\x1f\x8b\x08\x00", "is compressed; unpack it: gunzip"),
+    "compressed by gzip": ("train.tsv.gz", b"\x1f\x8b\x08\x00", "is compressed; unpack it: gunzip < "),
+    "compressed by xz": ("train.tsv", lzma.compress(b"text\tlabel\n"), "is compressed; unpack it: unxz < "),
     "no label at all": ("train.tsv", "text\tlabel\na\t-1\nb\t-1\n", "expected 2 to 1,000"),
     "no label in the dev file": ("dev.tsv", "text\tlabel\na\t-1\nb\t-1\n", "none of its 2 rows has a text and a label"),
 }  # fmt: skip

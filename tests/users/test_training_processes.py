@@ -13,6 +13,7 @@ from tests.trainer.numpy_engine import RecordFolder, at_step, checkpoints, refus
 from tests.trainer.small_data import make_records, save_checkpoint
 from tests.trainer.small_runs import command, finish, start, wait_for
 from trainer.cli import FINISHED, STOPPED
+from trainer.engines import STOP_SIGNALS
 from trainer.engines.choice import check_engine
 from trainer.settings import EngineSettings
 
@@ -51,6 +52,12 @@ def test_repeated_signals_are_reported_once(capfd: pytest.CaptureFixture[str]) -
     assert capfd.readouterr().err.count("stopping after this step") == 1
 
 
+def blocked_signals(process: str) -> set[signal.Signals]:
+    [line] = [line for line in Path(f"/proc/{process}/status").read_text().splitlines() if line.startswith("SigBlk:")]
+    mask = int(line.split()[1], 16)
+    return {number for number in signal.Signals if mask >> (number - 1) & 1}
+
+
 @pytest.mark.torch
 @pytest.mark.parametrize("name", ["SIGUSR1", "SIGTERM"])
 def test_a_signal_to_all_processes_of_a_job_stops_it_with_a_checkpoint(name: str, golden_corpus: Path, tmp_path: Path) -> None:
@@ -61,6 +68,9 @@ def test_a_signal_to_all_processes_of_a_job_stops_it_with_a_checkpoint(name: str
     run = start(words)
     log = out / "log.jsonl"
     wait_for(lambda: log.is_file() and '"train"' in log.read_text(), run)
+    started = Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()
+    spawned = [child for child in started if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
+    assert [blocked_signals(child) >= {*STOP_SIGNALS} for child in spawned] == [True]  # from their beginning
     os.killpg(run.pid, signal.Signals[name])
     printed = finish(run, status=STOPPED)
     assert printed.count("stopping after this step") == 1

@@ -22,7 +22,7 @@ from bertprep.tokens.documents import open_token_documents
 from bertprep.work.manifest import UNCOVERED, read_manifest
 from tests.golden import GOLDEN
 from tests.instances.examples import compiled_examples, reference_examples
-from tests.instances.small_tokenizers import TEXT, content_of
+from tests.instances.small_tokenizers import TEXT, content_of, wordpiece
 
 GOOD = [line for line in (GOLDEN / "vocab.txt").read_text(encoding="utf-8").split("\n") if line]
 ESM = [
@@ -79,6 +79,16 @@ def rows_of(output: str = "out", **settings: Any) -> list[list[int]]:
 
 
 # --- vocab.txt
+
+
+def test_a_folder_stands_for_the_vocabulary_in_it() -> None:
+    Path("model").mkdir()
+    shutil.copy(GOLDEN / "vocab.txt", "model")
+    assert create(Path("model")) == 0
+    assert main(["validate", "out", "--vocab", "model"]) == 0
+    Path("empty").mkdir()
+    with pytest.raises(BertprepError, match=r"^empty/vocab\.txt: cannot be read as a vocabulary: No such file"):
+        load_vocabulary(Path("empty"))
 
 
 @pytest.mark.parametrize(
@@ -485,6 +495,47 @@ def test_a_tokenizer_that_splits_words_in_python_is_not_sent_in_a_circle(capsys:
     made.save("tokenizer.json")
     assert main([*command, "tokenizer.json"]) == 0
     assert rows_of() == [[2, 5, 6, 7, 1, 3]]
+
+
+def test_a_folder_without_files_of_a_tokenizer_is_not_sent_to_a_converter(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("weights").mkdir()
+    Path("weights/model.safetensors").write_bytes(b"")
+    Path("text.txt").write_text("the dog\n")
+    assert main(["tokenize", "--input", "text.txt", "--output", "out", "--tokenizer", "weights"]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert "no other file of a tokenizer; name a folder that does" in line
+
+
+def test_a_template_without_a_place_for_the_text_is_refused_with_what_to_add() -> None:
+    path = write_tokenizer(wordpiece()) / "tokenizer.json"
+    content = json.loads(path.read_text())
+    content["post_processor"] = {
+        "type": "TemplateProcessing",
+        "single": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+        "special_tokens": {"[CLS]": {"id": "[CLS]", "ids": [2], "tokens": ["[CLS]"]}},
+    }
+    path.write_text(json.dumps(content))
+    with pytest.raises(
+        BertprepError, match=r"tokenizer\.json: the template in its post_processor has .* no text; put"
+    ) as error:
+        tokenize(path, ["the dog"])
+    content["post_processor"]["single"].append(json.loads(re.search(r"\{.*\}", str(error.value))[0]))
+    path.write_text(json.dumps(content))
+    tokenize(path, ["the dog"])
+    assert rows_of()[0][0] == 2
+
+
+def test_the_unknown_token_of_a_unigram_model_is_that_of_its_file() -> None:
+    """Whatever its name: unk_id says which it is."""
+    pieces = [("<pad>", 0.0), ("\u2047", 0.0), *((letter, -1.0) for letter in "acgt")]
+    tokenizer = tokenizers.Tokenizer(models.Unigram(pieces, unk_id=1))
+    tokenizer.add_special_tokens(["[MASK]"])
+    assert tokenize(write_tokenizer(tokenizer), ["acxgt"]) == [tokenizer.encode("acxgt").ids]
+    manifest = read_manifest(Path("out/tokens"))
+    assert manifest is not None
+    assert manifest.tokenizer["unk"] == 1
+    assert 1 in manifest.tokenizer["special"]
 
 
 def test_a_sentencepiece_model_is_named_as_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ their name ends in .gz.
 
 import gzip
 import json
+import os
 import random
 import warnings
 from collections.abc import Callable, Sequence
@@ -304,6 +305,17 @@ def test_in_the_folder_of_a_split(lay: Callable[[str], None], monkeypatch: pytes
     monkeypatch.chdir("training")
     assert list(find_records(Path()).files) == ["training/part-0"]
     assert opened(Path()).test is not None
+
+
+@pytest.mark.parametrize("name", ["/dev/null", "fifo"])
+def test_what_is_neither_a_folder_nor_a_file_is_no_record_file(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("fifo")
+    for command in (["validate", name], ["inspect", name], ["convert", name, "out", "--to", "parquet"]):
+        assert main(command) == 2
+        assert f"{name}: is neither a folder nor a file; name a file or folder of records" in capsys.readouterr().err
 
 
 def test_links_that_lead_in_a_circle(lay: Callable[[str], None]) -> None:

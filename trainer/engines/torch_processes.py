@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import atexit
 import os
-import signal
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from multiprocessing import connection, get_context
+from multiprocessing import connection, get_context, resource_tracker
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any, NamedTuple
@@ -25,6 +24,7 @@ import torch
 import torch.distributed as dist
 
 from bertprep.errors import BertprepError, UsageError
+from bertprep.pool import signals_blocked
 from trainer.engines import STOP_SIGNALS
 from trainer.engines.joining import JOIN_TIMEOUT, join
 from trainer.settings import EngineSettings
@@ -87,16 +87,15 @@ class Workers:
     def __init__(self, addresses: list[Address], serve: Callable[..., Any], settings: EngineSettings) -> None:
         context = get_context("spawn")
         self._pipes, self._processes = [], []
-        # Blocked here and so in each new process, which else would end before it can ignore them
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+        resource_tracker.ensure_running()
         for address in addresses:
             pipe, end = context.Pipe()
             process = context.Process(target=_run, args=(end, serve, address, settings), daemon=True)
-            process.start()
+            with signals_blocked(STOP_SIGNALS):  # a scheduler sends them to all processes of a job
+                process.start()
             end.close()
             self._pipes.append(pipe)
             self._processes.append(process)
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         # Runs also when this process exits, before multiprocessing waits for the others
         self._close = weakref.finalize(self, _close_all, self._pipes)
 
@@ -184,8 +183,6 @@ def _leave() -> None:
 
 def _run(pipe: Any, serve: Callable[..., Any], address: Address, settings: EngineSettings) -> None:
     """Execute the calls that come through the pipe, until the other end closes it."""
-    for number in STOP_SIGNALS:  # a scheduler sends them to all processes, but only the one at the other end handles them
-        signal.signal(number, signal.SIG_IGN)
     calls: SimpleQueue[tuple[str, tuple[Any, ...]]] = SimpleQueue()
     Thread(target=_receive, args=(pipe, calls), daemon=True).start()
     try:
