@@ -6,7 +6,9 @@ Chinese vocabulary, or that is repeated, keeps its id.
 
 import codecs
 import hashlib
+import json
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -154,12 +156,56 @@ def _why_not_utf_8(path: Path, content: bytes) -> str:
 
 def _why_no_vocabulary(path: Path, content: bytes, tokens: Sequence[str], missing: Sequence[str]) -> str:
     """Return what is wrong with a file that lacks special tokens, and what to do."""
+    if _has_sentencepieces(tokens):
+        return f"has {_SENTENCEPIECES}: {_wordpieces(path, tokens)}"
     columns = {token.partition("\t")[0].strip() for token in tokens}
     if columns.issuperset(SPECIAL_TOKENS):
         return f"has several columns, separated by tabs, and a vocab.txt only tokens: cut -f 1 {path} > NEW"
     if content.lstrip()[:1] == b"{":
+        if listed_by := _tokens_by_json(content):
+            command = f"jq -r {shlex.quote(listed_by)} {shlex.quote(str(path))} > NEW"
+            return f"is JSON, and a vocab.txt has one token per line: {command}"
         return "is JSON, and a vocab.txt has one token per line; a tokenizer.json is for bertprep tokenize --tokenizer"
-    return f"lacks {', '.join(missing)}, which every BERT vocabulary has; name the vocab.txt of a BERT model"
+    return (
+        f"lacks {', '.join(missing)}, which every BERT vocabulary has; name the vocab.txt of a BERT model, or train yours "
+        "again with these as special tokens"
+    )
+
+
+_BEGINS_WORD = "\u2581"
+_SENTENCEPIECES = (
+    f"the tokens of SentencePiece, with {_BEGINS_WORD} where a word begins, and a vocab.txt has ## where none does"
+)
+
+
+def _has_sentencepieces(tokens: Sequence[str]) -> bool:
+    return any(token.startswith(_BEGINS_WORD) for token in tokens) and not any(token.startswith("##") for token in tokens)
+
+
+def _wordpieces(path: Path, tokens: Sequence[str]) -> str:
+    """Return a command that writes the vocab.txt of a list of SentencePiece's tokens; each of its lines stays a line."""
+    have = {token.partition("\t")[0].strip() for token in tokens}
+    special = "".join(f" '{token}'" for token in SPECIAL_TOKENS if token not in have)
+    command = rf"cut -f 1 {shlex.quote(str(path))} | sed -E '/^({_BEGINS_WORD}|\[.*\]$|<.*>$)/!s/^/##/; s/^{_BEGINS_WORD}//'"
+    return rf"(printf '%s\n'{special}; {command}) > NEW" if special else f"{command} > NEW"
+
+
+def _tokens_by_json(content: bytes) -> str:
+    """Return the filter of jq that lists the tokens of a WordPiece vocabulary in JSON by their ids; "" for other JSON."""
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):
+        return ""
+    model = found.get("model")
+    if isinstance(model, dict) and model.get("type") == "WordPiece" and isinstance(model.get("vocab"), dict):
+        ids = [*model["vocab"].values(), *(each["id"] for each in found.get("added_tokens") or [])]
+        listed = "[(.model.vocab | to_entries[]), (.added_tokens[]? | {key: .content, value: .id})] | unique_by(.value)[].key"
+    elif not set(SPECIAL_TOKENS) - set(found):
+        ids, listed = list(found.values()), "to_entries | sort_by(.value)[].key"
+    else:
+        return ""
+    without_gaps = all(isinstance(each, int) for each in ids) and set(ids) == set(range(len(set(ids))))
+    return listed if without_gaps else ""
 
 
 def fit_warnings(first: NDArray[Any], vocabulary: Vocabulary, text: Path, advice: str) -> list[str]:
@@ -170,6 +216,8 @@ def fit_warnings(first: NDArray[Any], vocabulary: Vocabulary, text: Path, advice
     pieces = float(vocabulary.continues_word.take(first, mode="clip").mean())
     if unknown > MANY_UNKNOWN:
         what = f"{unknown:.0%} of the first tokens of {text} are [UNK]"
+        if _has_sentencepieces(vocabulary.tokens):
+            advice = f"it has {_SENTENCEPIECES}: {_wordpieces(vocabulary.path, vocabulary.tokens)}; {advice}"
     elif pieces > MANY_PIECES:
         what = f"{pieces:.0%} of the first tokens of {text} continue a word, as in th ##i ##s"
     else:

@@ -135,6 +135,11 @@ _PAGES = (
     'page.content_stream().read().decode(errors="replace")})) for page in pages(open(sys.argv[1], "rb")) '
     'if page.rec_type == "conversion"]'
 )
+_SEQUENCES = (
+    r"""gzip -cdf FILE | awk '/^>/ {printf "%s{\"text\": \"", end; end = "\"}\n"; next} """
+    r"""{sub(/\r$/, ""); printf "%s", $0} END {printf "%s", end}' > FILE.jsonl"""
+)
+_READS = r"""gzip -cdf FILE | awk 'NR % 4 == 2 {sub(/\r$/, ""); print "{\"text\": \"" $0 "\"}"}' > FILE.jsonl"""
 _FEATHER = "import sys, pyarrow.feather as f; f.write_feather(f.read_table(sys.argv[1]), sys.argv[2])"
 _SPACE = r"(<\?xml[^<]*|<!--(?s:.*?)-->|\s)*"  # before the first tag
 KINDS = (
@@ -236,6 +241,18 @@ KINDS = (
             r"((?![\w-]+: ).*\n|[\w-]+: .*\n){0,30}?(message-id|subject|date|from|x-[\w-]+): "
         ),
         advice=f"write the text of its messages as JSON Lines: {_PYTHON}{_MESSAGES}' FILE > FILE.jsonl",
+    ),
+    Kind(
+        "FASTA, whose lines that begin with > are names of sequences",
+        suffixes=(".fasta", ".fna", ".faa"),
+        begins=_marked(r">[^\n]*\n[a-z*-]{20,}(\r?\n|$)"),
+        advice=f"write its sequences as JSON Lines, each a document: {_SEQUENCES}",
+    ),
+    Kind(
+        "FASTQ, whose sequences have names and qualities between them",
+        suffixes=(".fastq", ".fq"),
+        begins=_marked(r"@\S[^\n]*\n[a-z.-]{20,}\r?\n\+"),
+        advice=f"write its sequences as JSON Lines, each a document: {_READS}",
     ),
     Kind(
         "a pointer of Git LFS to a file that was not fetched",

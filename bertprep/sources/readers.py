@@ -12,7 +12,8 @@ import html
 import io
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import PurePosixPath
@@ -301,7 +302,8 @@ def read_table(
         columns = []
         for name in fields_in(field, header):
             if name not in header:
-                raise lacks(f"{location}: has no column", name, header)
+                error = lacks(f"{location}: has no column", name, header)
+                raise UsageError(f"{error}{_naming(location, header, rows.dialect.delimiter)}")
             columns.append(header.index(name))
         start = rows.line_num + 1
         for row in rows:
@@ -324,6 +326,22 @@ def read_table(
         ) from error
     finally:
         csv.field_size_limit(usual)
+
+
+def _naming(location: str, header: Sequence[str], delimiter: str) -> str:
+    """Return how to name the columns of a table whose first line has values; "" if it may be names."""
+    if len(header) == 1:  # as in a CSV with semicolons, where no name tells
+        delimiter = max((delimiter, ";", "\t"), key=header[0].count)
+        header = header[0].split(delimiter)
+    if not any(_VALUE.fullmatch(name) for name in header):
+        return ""
+    names = ("\\t" if delimiter == "\t" else delimiter).join(f"c{number}" for number in range(1, len(header) + 1))
+    command = f"(printf '{names}\\n'; gzip -cdf {shlex.quote(location)}) > NEW{'.tsv' if delimiter == chr(9) else '.csv'}"
+    return f"; if its first line is a row, put names above it: {command}"
+
+
+_VALUE = re.compile(r"[-+]?\d[\d.,]*|https?://.*|.{60,}|.*\s.*[.!?]", re.DOTALL)
+"""A cell of a table that is unlikely to be the name of a column."""
 
 
 def _other_delimiter(header: str, field: str) -> str | None:

@@ -10,6 +10,7 @@ Arrow and Parquet files contain records if they have a column of token ids.
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +56,12 @@ def find_format(path: Path, data: NDArray[np.uint8], *, is_whole: bool = True) -
             return RecordFormat.OFRECORD
         if head[12:] == bytes([_MAP_ENTRY]) and length <= len(data) - 16:
             return RecordFormat.TFRECORD
+    if head[:1] == b"\x78" and len(data) > 1 and int.from_bytes(head[:2], "big") % 31 == 0:
+        command = 'import sys, zlib; open(sys.argv[2], "wb").write(zlib.decompress(open(sys.argv[1], "rb").read()))'
+        raise BertprepError(
+            f"{path}: is compressed with zlib, as by TensorFlow with ZLIB; decompress it, or use GZIP: python -c '{command}' "
+            f"{shlex.quote(str(path))} NEW.tfrecord"
+        )
     size = f"{'' if is_whole else 'more than '}{len(data):,} bytes"
     raise BertprepError(
         f"{path}: is neither TFRecord, OFRecord, Arrow nor Parquet: it has {size} and begins with {head[:12].hex(' ')}; "

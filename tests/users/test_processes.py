@@ -1,12 +1,15 @@
 """Where and how programs run: in workers of others, without locks, cut short, refused; what they leave and what they say."""
 
+import gzip
 import itertools
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
 import threading
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -413,6 +416,24 @@ def test_the_recommended_conversion_of_a_checkpoint_works_and_says_what_is_wrong
         (("bert_model.ckpt", "model.safetensors"), 1), (("bert_model.ckpt.index", "again.safetensors"), 0),
     ):  # fmt: skip
         assert convert_to(*names)[0] == status
+
+
+@pytest.mark.parametrize(
+    ("name", "pack"), [("a.tfrecord", gzip.compress), ("a.tfrecord.gz", gzip.compress), ("a.zz", zlib.compress)]
+)
+def test_records_that_tensorflow_compressed_are_read_or_get_a_command_that_works(
+    name: str, pack: Callable[[bytes], bytes], here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By `TFRecordOptions("GZIP")` or `("ZLIB")`, under any name."""
+    [path] = create().rglob("*.tfrecord")
+    content = path.read_bytes()
+    Path(name).write_bytes(pack(content))
+    if main(["inspect", name, *VOCABULARY]):
+        said = capsys.readouterr().err
+        command = said[said.index("python -c") :].replace("python", shlex.quote(sys.executable), 1)
+        subprocess.run(["bash", "-c", command], check=True)
+        assert Path("NEW.tfrecord").read_bytes() == content
+    assert (here / "NEW.tfrecord").exists() == (pack is zlib.compress)
 
 
 @pytest.mark.usefixtures("here")

@@ -10,6 +10,7 @@ import sys
 import tarfile
 import zipfile
 from pathlib import Path
+from textwrap import wrap
 
 import pyarrow as pa
 import pyarrow.feather
@@ -219,6 +220,8 @@ REFUSED = {
     "post.txt": ("From a@b.c Mon Jan  5 10:00:00 2015\nFrom: a@b.c\nSubject: Hi\n\nHello.\n", "a mailbox"),
     "news.txt": ("From: a@b.c (Ann)\nSubject: Hi\nLines: 2\n\nHello there.\n", "a mailbox"),
     "ner.txt": ("EU NNP B-NP B-ORG\nrejects VBZ B-VP O\n\nPeter NNP B-NP B-PER\n", "columns of words and tags"),
+    "proteins.txt": (">sp|P1 A protein\nMKVLAAGIVGLLLAQWERTYMKVL\nAAGI\n>sp|P2\nMKV\n", "FASTA"),
+    "reads.txt": ("@read1\nACGTTGCAACGTTGCAACGTTGCA\n+\nIIIIIIIIIIIIIIIIIIIIIIII\n", "FASTQ"),
     "pairs.txt": ("Hello.\tBonjour.\nGood.\tBon.\n", "a table whose columns are separated by tabs"),
     "lfs.txt": ("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n", "a pointer of Git LFS"),
     "pandas.json": ('{"text":{"0":"One.","1":"Two."}}', "a table of JSON"),
@@ -245,6 +248,53 @@ def test_the_command_for_subtitles_works(tmp_path: Path) -> None:
     _, said, _ = shard(tmp_path, "film.srt")
     subprocess.run(said[said.index("sed") :], shell=True, cwd=tmp_path, check=True)
     assert (tmp_path / "film.srt.txt").read_text().split() == ["Hello.", "Bye."]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("name", ["genes.fa", "genes.fasta.gz"])
+def test_the_command_for_sequences_of_proteins_or_genes_works(name: str, end: str, tmp_path: Path) -> None:
+    """Each sequence is a document: lines of one are joined, and names are no text."""
+    sequences = ["ACGTTGCAAC" * 17, "ttgacaNNNN" * 9, "MKVL*"]
+    lines = [f">gene{at} of a mouse{end}{end.join(wrap(each, 60))}{end}" for at, each in enumerate(sequences)]
+    content = "".join(lines).encode()
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    _, said, _ = shard(tmp_path, name)
+    subprocess.run(said[said.index("gzip -cdf") :], shell=True, cwd=tmp_path, check=True)
+    assert read(tmp_path / f"{name}.jsonl") == sequences
+
+
+def test_the_command_for_reads_of_a_sequencer_works(tmp_path: Path) -> None:
+    (tmp_path / "a.fastq").write_text("".join(f"@r{at}\n{'ACGTN' * (5 + at)}\n+\n{'@II+I' * (5 + at)}\n" for at in range(3)))
+    _, said, _ = shard(tmp_path, "a.fastq")
+    subprocess.run(said[said.index("gzip -cdf") :], shell=True, cwd=tmp_path, check=True)
+    assert read(tmp_path / "a.fastq.jsonl") == ["ACGTN" * (5 + at) for at in range(3)]
+
+
+@pytest.mark.parametrize(
+    "text", ["> So he wrote.\nAnd she answered.\n", "> Quoted\nIndeed\nit was.\n", "@home\nall is well\n+\n"]
+)
+def test_quoted_prose_is_no_sequence(text: str, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(text)
+    assert shard(tmp_path, "a.txt")[0] == 0
+
+
+@pytest.mark.parametrize(("name", "separator"), [("docs.tsv", "\t"), ("docs.csv", ","), ("docs.tsv.gz", "\t"), ("eu.csv", ";")])
+def test_a_table_without_names_of_columns_is_said_and_the_command_works(name: str, separator: str, tmp_path: Path) -> None:
+    """As in collections for retrieval: a number or an address, and the text."""
+    content = "".join(separator.join([f"D{at}", f"https://x.org/{at}", text]) + "\n" for at, text in enumerate(TEXTS)).encode()
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    status, said, _ = shard(tmp_path, name)
+    assert (status, "if its first line is a row" in said) == (2, True)
+    subprocess.run(["bash", "-c", said[said.index("(printf") :]], cwd=tmp_path, check=True)
+    [named] = tmp_path.glob("NEW.*")
+    assert documents_of(find_sources([named], field="c3", one_document=False)) == TEXTS
+
+
+def test_names_of_columns_are_not_taken_for_a_row(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,Review Text,2nd\n1,One.,x\n")
+    _, said, _ = shard(tmp_path, "a.csv")
+    assert "found 'id', 'Review Text', '2nd'; use --field" in said
+    assert "first line" not in said
 
 
 def test_the_command_for_a_mailbox_works(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -156,7 +157,11 @@ def test_line_ends_and_a_byte_order_mark_belong_to_no_token(end: str, encoding: 
     [
         ("utf16.txt", "\n".join(GOOD).encode("utf-16"), "it is UTF-16: iconv -f UTF-16 -t UTF-8 utf16.txt > NEW"),
         ("columns.txt", "\n".join(f"{each}\t7" for each in GOOD).encode(), "separated by tabs, .* cut -f 1 columns.txt > NEW"),
-        ("vocab.json", json.dumps({each: at for at, each in enumerate(GOOD)}).encode(), "is JSON, .* tokenize --tokenizer"),
+        (
+            "vocab.json",
+            json.dumps({each: at for at, each in enumerate(GOOD)}).encode(),
+            "is JSON, .* jq -r .* vocab.json > NEW",
+        ),
         ("dict.txt", b"the 12345\nof 2345\n", r"lacks \[PAD\], "),
         ("spiece.model", b"\n\x0e\n\x05<unk>\x15\x00\xff\x00\x00\x18\x02", "is not UTF-8; .* tokenize --tokenizer"),
     ],
@@ -170,6 +175,69 @@ def test_what_is_no_vocabulary_is_refused_with_what_to_do(
     assert line.startswith(f"bertprep: error: {name}: ")
     assert re.search(words, line)
     assert not Path("out").exists()
+
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+PIECES = ["\u2581the", "\u2581dog", "\u2581", "og", "s", "\u2581in", ".", "\u2581a", "#", "\u4e2d"]
+
+
+@pytest.mark.parametrize(
+    "special", [["<unk>", "<s>", "</s>"], SPECIAL, ["[PAD]", "<unk>", "[CLS]", "[SEP]", "[MASK]"]], ids=str
+)
+@pytest.mark.parametrize("score", ["", "\t-3.25"])
+def test_the_list_of_tokens_that_sentencepiece_wrote_is_named_and_the_command_works(
+    special: list[str], score: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_vocabulary([f"{token}{score}" for token in (*special, *PIECES)], path="my sp.vocab")
+    status = create(path)
+    said = capsys.readouterr().err
+    assert (status, "the tokens of SentencePiece" in said) == ((0 if special == SPECIAL and not score else 1), True)
+    command = re.search(r"(\(printf|cut -f 1).*?> NEW", said)
+    assert command
+    subprocess.run(["bash", "-c", command[0]], check=True)
+    missing = [token for token in SPECIAL if token not in special]
+    pieces = ["the", "dog", "", "##og", "##s", "in", "##.", "a", "###", "##\u4e2d"]
+    assert load_vocabulary(Path("NEW")).tokens == (*missing, *special, *pieces)
+
+
+def test_a_wordpiece_vocabulary_that_has_the_mark_of_sentencepiece_as_a_token_is_taken() -> None:
+    assert create(write_vocabulary([*GOOD, "\u2581"])) == 0
+
+
+@pytest.mark.skipif(not shutil.which("jq"), reason="the advice names jq")
+@pytest.mark.parametrize("form", ["a tokenizer.json", "with a token added later", "ids by token"])
+def test_a_wordpiece_vocabulary_that_was_saved_as_json_has_a_command_that_works(
+    form: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`tokenizer.save("vocab.txt")` writes JSON; `save_model` writes the vocab.txt."""
+    tokenizer = tokenizers.BertWordPieceTokenizer(vocab=dict(zip(GOOD, range(len(GOOD)), strict=True)))
+    if form == "with a token added later":
+        tokenizer.add_tokens(["zyx"])
+    tokenizer.save("vocab.txt")
+    if form == "ids by token":
+        Path("vocab.txt").write_text(json.dumps(dict(sorted(tokenizer.get_vocab().items()))))
+    assert create(Path("vocab.txt")) == 1
+    said = capsys.readouterr().err
+    subprocess.run(["bash", "-c", said[said.index("jq -r") :]], check=True)
+    assert load_vocabulary(Path("NEW")).tokens == (*GOOD, *(["zyx"] if form == "with a token added later" else []))
+
+
+@pytest.mark.parametrize(
+    "content", ['{"a": 1, "b": 5}', '{"model": {"type": "WordPiece", "vocab": {"a": 0, "b": 2}}}', '{"[PAD]": []}']
+)
+def test_json_whose_ids_no_lines_can_have_gets_no_command(content: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("vocab.txt").write_text(content)
+    assert create(Path("vocab.txt")) == 1
+    said = capsys.readouterr().err
+    assert ("is JSON" in said, "jq" in said) == (True, False)
+
+
+def test_a_vocabulary_that_was_trained_without_special_tokens_is_told_how_to_have_them(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert create(write_vocabulary([line for line in GOOD if line != "[MASK]"])) == 1
+    assert "lacks [MASK], which" in (said := capsys.readouterr().err)
+    assert "train yours again with these as special tokens" in said
 
 
 @pytest.mark.parametrize("letters", ["acgt", "กขคงจ", "កខគឃង"], ids=["DNA", "Thai", "Khmer"])
