@@ -260,7 +260,8 @@ RECIPES = {
 }  # fmt: skip
 _KEYWORDS = (
     "split", "seq", "masked_lm_prob", "mlm_probability", "mask_as", "whole_word", "span", "ngram", "packed", "by_length",
-    "objective", "first_position", "epochs", "min_document_tokens", "max_document_tokens", "seed", "vocab", "verify",
+    "objective", "first_position", "epochs", "min_document_tokens", "max_document_tokens", "held_out", "only_held_out",
+    "same_masks", "seed", "vocab", "verify",
 )  # fmt: skip
 """The keywords of `TokenDataset`. It is in a package that this file cannot import, so a test compares them."""
 

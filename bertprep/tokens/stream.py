@@ -59,7 +59,7 @@ class Batches(Protocol):
     def batches_of_tokens(self, tokens: int, *, first: int, step: int, start: int, end: int | None) -> Iterator[dict[str, Any]]:
         """Return batches first, first + step ... of at most `tokens` tokens each."""
 
-    def plan_batches(self, tokens: int, start: int, end: int | None) -> Iterator[tuple[int, int]]:
+    def _plan_batches(self, tokens: int, start: int, end: int | None) -> Iterator[tuple[int, int]]:
         """Return the positions at which each batch of at most `tokens` tokens begins and stops."""
 
     def to_tensors(self, batch: dict[str, Any]) -> dict[str, Any]:
@@ -107,7 +107,7 @@ class TokenStream(IterableDataset):
         """Return the number of each rank's batches in a pass of so many rows."""
         if self.tokens is None:
             return rows // self.global_batch_size
-        return sum(1 for _ in self.dataset.plan_batches(self.tokens, 0, rows)) // self.world
+        return sum(1 for _ in self.dataset._plan_batches(self.tokens, 0, rows)) // self.world
 
     def __len__(self) -> int:
         """Return the number of batches in the given `epochs`; raises `TypeError` for an endless stream."""

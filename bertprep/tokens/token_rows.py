@@ -282,10 +282,10 @@ class TokenRows(ColumnDataset):
             raise UsageError(f"tokens {tokens:,}: expected at least {self.seq:,} for a batch, since a row may have that many")
         if tokens > MAX_BATCH_TOKENS:
             raise UsageError(f"tokens {tokens:,}: expected at most {MAX_BATCH_TOKENS:,} for a batch")
-        batches = itertools.islice(self.plan_batches(tokens, start, end), first, None, step)
+        batches = itertools.islice(self._plan_batches(tokens, start, end), first, None, step)
         return (self._with_boundaries(self._read(np.arange(begin, stop))) for begin, stop in batches)
 
-    def plan_batches(self, tokens: int, start: int, end: int | None) -> Iterator[tuple[int, int]]:
+    def _plan_batches(self, tokens: int, start: int, end: int | None) -> Iterator[tuple[int, int]]:
         """Yield the positions at which each batch of at most `tokens` tokens begins and stops; the last may have less."""
         begin, longest = start, 0
         last = sys.maxsize - _POSITIONS_AT_ONCE if end is None else end

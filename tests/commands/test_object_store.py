@@ -129,11 +129,12 @@ def test_a_flipped_bit_of_text_is_one_line_and_the_same_command_recovers(
 ) -> None:
     upload(made / "data" / "sharded", store.path("sharded"))
     text = store.path("sharded/mine/training/mine_training_00001.txt")
-    store.faults.append(Fault("GET", text.relative_to(store.path()).as_posix(), flip=10, times=2))  # letters, then records
+    store.faults.append(Fault("GET", text.relative_to(store.path()).as_posix(), flip=10, times=9))
     arguments = ["create", "--workdir", store.url, "--corpus", "mine", "--vocab", str(GOLDEN / "vocab.txt"), "--workers", "1"]
     assert main(arguments) == 1
     assert f"bertprep: error: {text}: " in (said := capsys.readouterr().err.splitlines()[-1])
     assert " were read, expected " in said
+    store.faults.clear()
     assert main(arguments) == 0
 
 
