@@ -42,7 +42,7 @@ class CleanSet:
         if self.text in ("documents of one sentence", "documents of one word") and self.settings.has_pairs:
             is_padded = self.settings.seq == 128 or self.text == "documents of one word"
             return few + (["next-sentence-share", "padding-share"] if is_padded else ["next-sentence-share"])
-        if self.text == "one document" and self.settings.has_pairs:
+        if self.text in ("one document", "one sentence") and self.settings.has_pairs:
             few = [*few, "lone-document"]
         if self.text == "tiny vocabulary":
             few = [*few, "split-words"]
