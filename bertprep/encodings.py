@@ -84,7 +84,7 @@ def guess_wide(data: bytes) -> str | None:
     ['UTF-16LE', 'UTF-16BE', 'UTF-32LE', None]
     """
     data = data[: len(data) // 4 * 4]
-    if not data or data.count(0) < len(data) / 100:
+    if data.count(0) < max(2, len(data) / 100):  # one may be an accident
         return None
     if not any(data[3::4]) and max(data[2::4]) <= _LAST_PLANE:
         return "UTF-32LE"

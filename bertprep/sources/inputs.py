@@ -130,10 +130,10 @@ def _begins_like_text(file: str) -> bool:
         return False
     try:
         head = read_head(file)
-        is_text = not looks_binary(head.data)
-        return bool(recognize(head).reader) and (is_text or recognize(head).reader in (PARQUET, ARROW))
     except (BertprepError, OSError):
         return False
+    reader = recognize(head).reader
+    return reader in (PARQUET, ARROW) or (bool(reader) and not looks_binary(head.data))
 
 
 def choose_files(found: Sequence[str], folder: int = 0, *, is_text: Callable[[str], bool] = _begins_like_text) -> ChosenFiles:

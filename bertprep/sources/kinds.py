@@ -344,7 +344,7 @@ def find_reader(location: str) -> str:
     """Return the reader of a file; its first bytes are read.
 
     Warns of a kind that may not be read as meant. Raises `UsageError` for one that is not read, `BertprepError` if the file
-    cannot be read.
+    cannot be read, or is UTF-16 or UTF-32.
     """
     if location.rpartition("/")[2] == MANIFEST:
         raise UsageError(
@@ -353,9 +353,11 @@ def find_reader(location: str) -> str:
         )
     head = read_head(location)
     kind = recognize(head)
-    if not (kind.begins and kind.begins(head)) and kind.reader not in (PARQUET, ARROW):
+    has_columns = kind.reader in (PARQUET, ARROW)
+    is_certain = kind.begins is not None and kind.begins(head)
+    if not (has_columns or is_certain):
         check_encoding(location, head.data)
-    if kind.reader in (PARQUET, ARROW) and is_compressed(location):
+    if has_columns and is_compressed(location):
         raise UsageError(
             f"--input {location}: is {kind.name} in another compression, which is not read; decompress it, for example with "
             "gunzip"
@@ -365,6 +367,15 @@ def find_reader(location: str) -> str:
     if kind.advice:
         warn(f"--input {location}: is {kind.name}; {advice_for(kind, location)}")
     return kind.reader
+
+
+def describe_text(location: str) -> str:
+    """Return the kind of a file that begins with text, such as "JSON Lines or a JSON array"; "" for any other file."""
+    try:
+        head = read_head(location)
+    except (BertprepError, OSError):
+        return ""
+    return "" if not head.data or looks_binary(head.data) else recognize(head).name
 
 
 def is_dump(location: str) -> bool:

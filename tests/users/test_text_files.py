@@ -466,3 +466,96 @@ def test_a_window_of_two_gigabytes_as_in_dumps_of_forums(tmp_path: Path) -> None
     packer = zstandard.ZstdCompressor(compression_params=options).compressobj()
     (tmp_path / "RC_2019.zst").write_bytes(packer.compress(LINES.encode()) + packer.flush())
     assert read(tmp_path / "RC_2019.zst") == TEXTS
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "kind"),
+    [("wiki_00", LINES, "JSON Lines"), ("page", "<html><p>So.</p>", "HTML"), ("notes.md", "So it is.\n", "plain text")],
+)
+def test_who_inspects_text_is_told_what_it_is(name: str, content: str, kind: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(content)
+    status, said = run("inspect", name, cwd=tmp_path)
+    assert (status, f"{name}: is {kind}" in said) == (2, True)
+
+
+def sentences(text: str, cwd: Path, *options: str) -> list[str]:
+    """Shard one document; return its sentences."""
+    (cwd / "a.txt").write_text(text)
+    where = ("--corpus", "c", "--shards", "1", "--test-fraction", "0", "--one-document-per-file")
+    assert run("shard", "--input", "a.txt", *where, *options, cwd=cwd)[0] == 0
+    [written] = (cwd / "data/sharded").rglob("c_*.txt")
+    return written.read_text().split("\n")[:-2]
+
+
+def test_quotations_of_chinese_novels_open_the_next_sentence(tmp_path: Path) -> None:
+    text = "“这是对的。”他说。然后他走了。“好的。”她说。“走吧！”“不。”他们走了。"
+    expected = ["“这是对的。”", "他说。", "然后他走了。", "“好的。”", "她说。", "“走吧！”", "“不。”", "他们走了。"]
+    assert sentences(text, tmp_path, "--language", "zh") == expected
+
+
+@pytest.mark.parametrize("page_end", ["\n\f", "\n\f\n", "\n\f\n\n", " \n\f \n"])
+def test_a_sentence_goes_on_behind_a_page_break(page_end: str, tmp_path: Path) -> None:
+    text = f"The assembly of the mill requires torque values that are consistent with{page_end}the plan for all fasteners."
+    assert sentences(text, tmp_path) == [" ".join(text.split())]
+
+
+def test_a_hyphen_that_belongs_to_a_word_at_the_end_of_a_line_stays(tmp_path: Path) -> None:
+    text = (
+        "We found undecanal and n-\ntridecanal in the price-\ndetermining samples of the govern-\nment. The n-tridecanal was "
+        "in the price-determining samples that a government took.\n"
+    )
+    said = " ".join(sentences(text, tmp_path))
+    assert all(said.count(word) == 2 for word in ("n-tridecanal", "price-determining", "government"))
+
+
+def test_variants_without_a_rule_in_a_dump_of_zhwiki(tmp_path: Path) -> None:
+    state = "-{zh-hans:南卡罗来纳;zh-hk:南卡羅來納;zh-tw:南卡羅來納;}-州是美国的一个州。"
+    text = f"電子遊戲（英文：-{{Electronic games}}-）是交互遊戲。{state}"
+    page = f"<page><title>游戏</title><ns>0</ns><id>1</id><revision><id>2</id><text>{text}</text></revision></page>"
+    (tmp_path / "zhwiki").write_text(f"<mediawiki xml:lang='zh'><siteinfo><dbname>zhwiki</dbname></siteinfo>{page}</mediawiki>")
+    status, _, text = shard(tmp_path, "zhwiki")
+    assert (status, text.split()) == (0, ["電子遊戲（英文：Electronic", "games）是交互遊戲。", "南卡罗来纳州是美国的一个州。"])
+
+
+def test_abbreviations_that_splitters_stumble_on(tmp_path: Path) -> None:
+    text = (
+        "He went, e.g. by train, i.e. The Flyer. If David et al. get it, we go. Lester B. Pearson spoke. The Ph.D. student "
+        "left."
+    )
+    expected = [
+        "He went, e.g. by train, i.e. The Flyer.", "If David et al. get it, we go.", "Lester B. Pearson spoke.",
+        "The Ph.D. student left.",
+    ]  # fmt: skip
+    assert sentences(text, tmp_path) == expected
+
+
+def test_chinese_without_a_mark_or_a_line_break_takes_linear_time(tmp_path: Path) -> None:
+    assert len(sentences("今天天气很好" * 80_000, tmp_path, "--language", "zh")) > 1_000  # quadratic time would be minutes
+
+
+def test_rows_that_are_sentences_are_joined_by_their_document(tmp_path: Path) -> None:
+    rows = [{"doc_id": at // 3, "text": f"Sentence {at} stands here."} for at in range(9)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    status, said, text = shard(tmp_path, "a.jsonl", "--join", "doc_id")
+    assert (status, text.count("\n\n"), "9.0" in said, "3.0 sentences" in said) == (0, 3, False, True)
+
+
+def test_spanish_words_that_an_accent_distinguishes(tmp_path: Path) -> None:
+    text = "".join(f"Él hacía el camino hacia la montaña {at}. ¿Él está aquí mañana?\n\n" for at in range(60))
+    (tmp_path / "a.txt").write_text(text)
+    assert shard(tmp_path, "a.txt")[0] == 0
+    status, said = run("vocab", "--corpus", "c", "--size", "120", "--uncased", cwd=tmp_path)
+    assert (status, "ñ becomes n" in said) == (0, True)
+
+
+@pytest.mark.parametrize("name", ["Cafe\u0301 Ada", "Café\u00a0Ada", "Café Ada\u200b"])
+def test_copies_that_differ_in_code_points_alone_are_duplicates(name: str, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(f"Café Ada is open. It is.\n\n{name} is open. It is.\n\nAnother one. So it is.\n")
+    status, said, text = shard(tmp_path, "a.txt")
+    assert (status, text.count("Ada"), "1 document dropped: duplicates" in said) == (0, 1, True)
+
+
+def test_wrapped_japanese_gets_no_space(tmp_path: Path) -> None:
+    text = "日本語の文章をここで折り返すと、長い行が続いて読みにくくなることがあるので、注意して書くことが大切です。" * 6
+    wrapped = "\n".join(text[at : at + 40] for at in range(0, len(text), 40))
+    assert "".join(sentences(wrapped, tmp_path, "--language", "ja")) == text
