@@ -178,7 +178,8 @@ def _at_path(address: str, path: str, tree: dict[str, RepoFile]) -> list[RepoFil
         raise UsageError(f"--input {address}: does not exist")
     chosen = choose_files(inside, 0 if is_glob(path) else len(path), is_text=_is_part)
     if not chosen.files:
-        raise UsageError(f"--input {address}: has no file that ends in {', '.join(IN_FOLDERS)} (or .gz, .bz2, .zst, .xz)")
+        kinds = f"{', '.join(IN_FOLDERS)} (or .gz, .bz2, .zst, .xz)"
+        raise UsageError(f"--input {address}: has no file that ends in {kinds}; {chosen.describe()}")
     if chosen.passed_over:
         warn(f"--input {address}: {chosen.describe()}")
     return [tree[each] for each in chosen.files]

@@ -91,6 +91,8 @@ def _find(location: str) -> list[str]:
         parent = Path(location).parent
         if not is_url(location) and not is_glob(str(parent)) and not parent.exists():
             kinds = f"; there is no folder {parent}"
+        if chosen.passed_over:
+            kinds += f"; {chosen.describe()}"
         raise UsageError(f"--input {location}: {none}{kinds}")
     if chosen.passed_over:
         warn(f"--input {location}: {chosen.describe()}")
@@ -121,7 +123,8 @@ class ChosenFiles:
 
     def describe(self) -> str:
         causes = ", ".join(f"{count:,} {cause}" for cause, count in self.passed_over.items())
-        return f"{counted(len(self.files), 'file')} read, and passed over: {causes}; name a file by itself to read it"
+        read = f"{counted(len(self.files), 'file')} read, and " if self.files else ""
+        return f"{read}passed over: {causes}; name a file by itself to read it"
 
 
 def _begins_like_text(file: str) -> bool:
