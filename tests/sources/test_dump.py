@@ -137,6 +137,7 @@ def language_of(made: Made) -> str:
     return str(made.manifest.made_with["language"])
 
 
+@pytest.mark.filterwarnings("ignore:the text has a single document")
 def test_shards_of_a_dump_have_its_language(tmp_path: Path) -> None:
     text = "Der Hund bellt, bzw. Er schläft am 3. Mai im Haus. Die Katze schläft."
     dewiki = write_dump(tmp_path / "dewiki-20261101-pages-articles.xml", HEAD, text)
