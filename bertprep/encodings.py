@@ -8,6 +8,7 @@ from __future__ import annotations
 import codecs
 import re
 import shlex
+from collections import Counter
 from collections.abc import Callable
 
 _MARKS = (
@@ -16,6 +17,7 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "UTF-16"),
     (codecs.BOM_UTF16_BE, "UTF-16"),
 )
+_LAST_PLANE = 0x10  # of Unicode: the third byte of a character in UTF-32
 _GREEK = frozenset("αβγδεζηθικλμνξοπρστυφχψωςάέήίόύώΑΒΓΔΕΗΘΙΚΛΜΝΟΠΡΣΤΥΦΧΩΆΈΌ«»–’")
 _COMMON: tuple[tuple[str, str, float, Callable[[str], bool]], ...] = (
     ("SHIFT_JIS", "SHIFT_JIS (Japanese)", 0.3, lambda letter: "\u3000" <= letter <= "\u30ff"),
@@ -44,7 +46,7 @@ def guess_encoding(data: bytes) -> str | None:
         if data.startswith(mark):
             return name
     if b"\0" in data:
-        return _guess_utf16(data)
+        return guess_wide(data)
     high = len(re.findall(rb"[\x80-\xff]", data))
     alone = len(re.findall(rb"(?<![\x80-\xff])[\x80-\xff](?![\x80-\xff])", data))
     if 2 * alone > high:
@@ -71,12 +73,38 @@ def _to(file: str) -> str:
     return f"{shlex.quote(file)} > {shlex.quote(file + '.utf8')}"
 
 
-def _guess_utf16(data: bytes) -> str | None:
-    """Return UTF-16 of either order if the zero bytes are all first or all last ones of a character, else None."""
-    at_even, at_odd = data[::2].count(0), data[1::2].count(0)
-    if min(at_even, at_odd) > 0 or 100 * max(at_even, at_odd) < len(data):
+def guess_wide(data: bytes) -> str | None:
+    """Return UTF-32 or UTF-16 with its order, if the zero bytes at the beginning of a file are those of its characters.
+
+    In UTF-32 each character has one or two zero bytes at its end or start. In UTF-16 those of ASCII have one, and spaces and
+    line ends are frequent. Bytes that could be UTF-8 are UTF-16 only if most characters are of two blocks, such as Cyrillic and
+    ASCII.
+
+    >>> [guess_wide("Да, это он. ".encode(name)) for name in ("utf-16-le", "utf-16-be", "utf-32-le", "utf-8")]
+    ['UTF-16LE', 'UTF-16BE', 'UTF-32LE', None]
+    """
+    data = data[: len(data) // 4 * 4]
+    if data.count(0) < max(2, len(data) / 100):  # one may be an accident
         return None
-    return "UTF-16BE" if at_even else "UTF-16LE"
+    if not any(data[3::4]) and max(data[2::4]) <= _LAST_PLANE:
+        return "UTF-32LE"
+    if not any(data[::4]) and max(data[1::4]) <= _LAST_PLANE:
+        return "UTF-32BE"
+    for name, first, last in (("UTF-16LE", data[1::2], data[::2]), ("UTF-16BE", data[::2], data[1::2])):
+        if 0 in first and 0 not in last:
+            blocks = Counter(first).most_common(2)
+            if not is_utf8(data) or sum(count for _, count in blocks) > 0.75 * len(first):
+                return name
+    return None
+
+
+def is_utf8(data: bytes) -> bool:
+    """Return whether the first bytes of a file are UTF-8; their last character may be cut off."""
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(data)
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _share_of(data: bytes, encoding: str, is_common: Callable[[str], bool]) -> float:

@@ -65,18 +65,25 @@ def _find_files(request: DocumentRequest, locations: Sequence[Path | str]) -> li
 
 
 def check_documents(
-    request: DocumentRequest, sources: Sequence[Source], folder: Path, language: str = "en", *, makes_pairs: bool = True
+    request: DocumentRequest,
+    sources: Sequence[Source],
+    folder: Path,
+    language: str = "en",
+    *,
+    makes_pairs: bool = True,
+    by_lines: bool = False,
 ) -> None:
     """Raise `BertprepError` if the blocks of plain text look like paragraphs, before anything is written to `folder`.
 
-    Warns of HTML in the text. A request that resumes an earlier run is not checked; --one-document-per-block skips the blocks.
+    Warns of HTML, and of Gutenberg's licence. A request that resumes an earlier run is not checked. Blocks are not checked with
+    --one-document-per-block, nor `by_lines`, where each line is a sentence.
     """
     from bertprep.text.blocks import check_blocks
     from bertprep.text.markup import warn_of_markup
 
     if is_started(folder):
         return
-    if not request.one_document_per_block:
+    if not (request.one_document_per_block or by_lines):
         check_blocks(sources, language, makes_pairs=makes_pairs)
     warn_of_markup(sources)
 

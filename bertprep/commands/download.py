@@ -77,7 +77,7 @@ class Download(Where):
     )
     from_dump: Path | str | None = option(None, "use this pages-articles dump for Wikipedia", metavar="FILE|URL", check=str)
     from_files: Path | str | None = option(
-        None, "use this folder of .txt books for BookCorpus; each file is one document", metavar="DIR", check=local_path
+        None, "use this folder of books for BookCorpus; each text file is one document", metavar="DIR", check=local_path
     )
     models: Sequence[str] = option(
         (), "model for weights or vocab; may be repeated (default: the two BERT models, and the smaller one's vocabulary)",
@@ -177,15 +177,20 @@ def _provide(wanted: Wanted, listing: Listing, hub: Hub) -> Listing:
 
 def _report_books(reporter: Reporter, folder: Path) -> None:
     from bertprep.sources.inputs import find_sources
+    from bertprep.text.markup import warn_of_markup
     from bertprep.text.summary import report_books
 
-    report_books(reporter, folder, find_sources([folder], field="text", one_document=True))
+    sources = find_sources([folder], field="text", one_document=True)
+    report_books(reporter, folder, sources)
+    warn_of_markup(sources)
 
 
 def _look_at(wanted: Wanted, listing: Listing) -> Downloaded:
+    from bertprep.sources.inputs import files_in
+
     links = listing.links()
     if OWN_FILES in links:
-        sizes = [path.stat().st_size for path in links[OWN_FILES].rglob("*.txt")]
+        sizes = [path.stat().st_size for path in files_in(links[OWN_FILES])]
     else:
         sizes = [file.size_bytes or 0 for file in listing.files]
     missing = [] if links else listing.missing(wanted.folder)

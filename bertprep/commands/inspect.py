@@ -108,6 +108,7 @@ class _Source(Protocol):
 def _open(path: Path, vocab: Path | None) -> Iterator[_Source]:
     from bertprep import records
     from bertprep.instances.vocabulary import load_vocabulary_of
+    from bertprep.sources.kinds import describe_text
     from bertprep.tokens.mds import tell_who_reads
     from bertprep.tokens.shard import TokenShard
     from bertprep.work.find import MDS_SUFFIX, find_data_sets
@@ -115,11 +116,11 @@ def _open(path: Path, vocab: Path | None) -> Iterator[_Source]:
 
     if path.suffix == MDS_SUFFIX:
         raise UsageError(tell_who_reads(path, path.parent))
-    if path.suffix == ".txt":
+    if path.suffix not in (".bin", ".idx") and (kind := describe_text(str(path))):
         import shlex
 
         shown_by = f"head -n {_HEAD_LINES} {shlex.quote(str(path))}"
-        raise UsageError(f"{path}: is plain text, expected records or a token shard; to show the text, run {shown_by}")
+        raise UsageError(f"{path}: is {kind}, expected records or a token shard; to show the text, run {shown_by}")
     (data_set,) = find_data_sets([path])
     if path.suffix in (".bin", ".idx"):
         if data_set.manifest and data_set.manifest.tokenizer:

@@ -93,8 +93,8 @@ class Shard(ShardSettings, DocumentRequest):
             raise missing_shards(workspace, corpus)
         language = _find_language(self.language or language_of(corpus), sources)
         settings = replace(narrowed(ShardSettings, self), language=language)
-        if self.is_given and settings.splitter != BY_LINES:
-            check_documents(self, sources, folder, language or "en")
+        if self.is_given:
+            check_documents(self, sources, folder, language or "en", by_lines=settings.splitter == BY_LINES)
         made = shard_corpus(folder, sources, settings, part=self.read_part(), workers=workers, reporter=self.reporter)
         if self.is_given:
             note_sources(workspace, corpus, sources)

@@ -263,10 +263,15 @@ def finished_shards(workspace: Workspace, corpus: str) -> Manifest | None:
 
 
 def check_text_files(inputs: Sequence[Path | str]) -> list[Path]:
-    """Return the paths of text files; raise `UsageError` for a path that is missing, repeated, or not plain text."""
+    """Return the paths of text files; raise `UsageError` for a path that is missing, repeated, or not plain text.
+
+    Warns of HTML in the text, and of Gutenberg's licence.
+    """
+    from bertprep.sources.documents import Source
     from bertprep.sources.inputs import check_given_once
     from bertprep.sources.kinds import TEXT, find_reader
     from bertprep.sources.readers import is_compressed
+    from bertprep.text.markup import warn_of_markup
 
     paths = [as_path(path) for path in inputs]
     for path in paths:
@@ -283,6 +288,7 @@ def check_text_files(inputs: Sequence[Path | str]) -> list[Path]:
                 f"shard --input {path} --corpus NAME, and then use --corpus NAME instead of --input"
             )
     check_given_once(map(str, paths))
+    warn_of_markup([Source(str(path), TEXT, {}) for path in paths])
     return paths
 
 

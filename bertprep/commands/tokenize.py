@@ -258,9 +258,9 @@ class Tokenize(TextRequest, DocumentRequest, InRows):
 
         corpus = self.corpus or (GIVEN if self.dataset is None else name_data_set(self.dataset, self.split))
         sources = find_given(self, self.words if isinstance(self.words, str) else None)
+        check_documents(self, sources, folder, makes_pairs=False)
         if not isinstance(self.dataset, str | Path | None):
             sources = [*copy_texts(sources[0], self.given_folder), *sources[1:]]
-        check_documents(self, sources, folder, makes_pairs=False)
         corpus = name_corpus(corpus, self.workspace)
         documents = shards_of_sources(sources, hash_sources(sources, corpus, workers, self.reporter), corpus)
         if not self.test_fraction:

@@ -5,6 +5,7 @@ truncated archives and trailing garbage. pyarrow also reads Zstandard, except fo
 which take the memory of that window.
 """
 
+import contextlib
 import io
 import lzma
 from collections.abc import Callable
@@ -41,6 +42,25 @@ def decompress(raw: BinaryIO, compression: str) -> BinaryIO:
     Reading from it raises `EOFError` or `BrokenArchiveError` if the archive is incomplete or corrupt.
     """
     return cast(BinaryIO, io.BufferedReader(_Archive(raw, compression), BUFFER_BYTES)) if compression else raw
+
+
+def decompress_start(start: bytes, compression: str) -> bytes:
+    """Return what the first bytes of a file are decompressed; less, or nothing, where the next bytes would be needed."""
+    if not compression:
+        return start
+    archive, data = _Archive(io.BytesIO(start), compression), b""
+    with contextlib.suppress(EOFError, BrokenArchiveError, BertprepError):
+        while len(data) < len(start) and (more := archive.read(_CHUNK_BYTES)):
+            data += more
+    return data
+
+
+def read_fully(file: BinaryIO, size_bytes: int) -> bytes:
+    """Return the next `size_bytes` bytes of a stream, whose reads may give less; fewer at its end."""
+    data = b""
+    while len(data) < size_bytes and (more := file.read(size_bytes - len(data))):
+        data += more
+    return data
 
 
 class _Archive(io.RawIOBase):

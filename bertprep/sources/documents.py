@@ -57,6 +57,7 @@ class Source:
     identity: dict[str, Any]  # its name, and a value that changes with its content
     field: str = "text"  # column or key that holds the text, if the reader needs one
     texts: Callable[[], Iterable[str]] = tuple  # for MEMORY: yields the texts in order, in one process
+    is_read_once: bool = False  # for MEMORY: it is a stream, which may not begin again
     split: str = TRAINING  # or TEST, if the user gives the test documents
     words: str | None = None  # column or key that holds the words of each text
     words_in_memory: Callable[[], Iterable[Any]] = tuple  # for MEMORY: yields the values of that column

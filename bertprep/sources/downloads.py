@@ -21,6 +21,7 @@ from bertprep.sources.corpora import BOOKS, wiki
 from bertprep.sources.documents import Source
 from bertprep.sources.dump import choose_language, language_in_name
 from bertprep.sources.hub import Hub, list_paths, page_of, remote_file, source_of
+from bertprep.sources.inputs import files_in
 from bertprep.sources.kinds import DUMP
 from bertprep.sources.listing import Listing, RemoteFile
 from bertprep.sources.readers import is_web
@@ -164,8 +165,10 @@ def _bookcorpus(request: Request, workspace: Workspace) -> Iterator[Download]:
         yield _from_hub("bookcorpus", folder, catalogue.BOOKCORPUS)
         return
     path = request.from_files.absolute()
-    if not any(path.rglob("*.txt")):
-        raise UsageError(f"--from-files {request.from_files}: has no .txt file; give a folder with one .txt file per book")
+    if not files_in(path):
+        raise UsageError(
+            f"--from-files {request.from_files}: has no file of text; give a folder with a text file for each book"
+        )
     yield _linked("bookcorpus", folder, f"--from-files {path}", {"files": str(path)})
 
 

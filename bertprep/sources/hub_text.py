@@ -27,7 +27,6 @@ from bertprep.sources.catalogue import HubFiles, is_repository
 from bertprep.sources.hub import Hub, list_paths, open_hub, page_of, source_of
 from bertprep.sources.inputs import IN_FOLDERS, Fetched, choose_files, is_glob
 from bertprep.sources.listing import Listing, load_listing, save_listing
-from bertprep.sources.readers import suffixes
 from bertprep.sources.web import RequestError, retry
 from bertprep.terminal import warn
 from bertprep.untrusted import check_name
@@ -177,12 +176,18 @@ def _at_path(address: str, path: str, tree: dict[str, RepoFile]) -> list[RepoFil
         inside = [each for each in sorted(tree) if not path or each.startswith(f"{path}/")]
     if not inside:
         raise UsageError(f"--input {address}: does not exist")
-    chosen = choose_files([each for each in inside if suffixes(each)[0] in IN_FOLDERS], 0 if is_glob(path) else len(path))
+    chosen = choose_files(inside, 0 if is_glob(path) else len(path), is_text=_is_part)
     if not chosen.files:
-        raise UsageError(f"--input {address}: has no file that ends in {', '.join(IN_FOLDERS)} (or .gz, .bz2, .zst, .xz)")
+        kinds = f"{', '.join(IN_FOLDERS)} (or .gz, .bz2, .zst, .xz)"
+        raise UsageError(f"--input {address}: has no file that ends in {kinds}; {chosen.describe()}")
     if chosen.passed_over:
         warn(f"--input {address}: {chosen.describe()}")
     return [tree[each] for each in chosen.files]
+
+
+def _is_part(path: str) -> bool:
+    """Return whether a file, whose content is not here yet, is named like the parts that programs write: `wiki_00`."""
+    return re.fullmatch(r"[a-z]+[-_]\d+", path.rpartition("/")[2], re.IGNORECASE) is not None
 
 
 def _provide(folder: Path, list_files: Callable[[Hub], Listing], *, reporter: Reporter) -> Fetched:

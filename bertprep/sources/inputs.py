@@ -78,7 +78,7 @@ def _find(location: str) -> list[str]:
     elif is_url(location):
         found = _find_urls(location)
     elif (path := Path(location)).is_dir():
-        found = [str(file) for file in sorted(path.rglob("*")) if file.is_file()]
+        found = _files_below(path)
     elif is_glob(location) and not path.exists():
         matching = glob(location, recursive=True)  # noqa: PTH207, Path.glob would find hidden files
         found = sorted(file for file in matching if Path(file).is_file())
@@ -91,10 +91,21 @@ def _find(location: str) -> list[str]:
         parent = Path(location).parent
         if not is_url(location) and not is_glob(str(parent)) and not parent.exists():
             kinds = f"; there is no folder {parent}"
+        if chosen.passed_over:
+            kinds += f"; {chosen.describe()}"
         raise UsageError(f"--input {location}: {none}{kinds}")
     if chosen.passed_over:
         warn(f"--input {location}: {chosen.describe()}")
     return chosen.files
+
+
+def files_in(folder: Path) -> list[Path]:
+    """Return the files that are read from a local folder, as `--input` would; none if there is no such folder."""
+    return [Path(file) for file in choose_files(_files_below(folder), len(str(folder))).files]
+
+
+def _files_below(folder: Path) -> list[str]:
+    return [str(file) for file in sorted(folder.rglob("*")) if file.is_file()]
 
 
 def _fixed_part(location: str, found: Sequence[str]) -> int:
@@ -112,14 +123,27 @@ class ChosenFiles:
 
     def describe(self) -> str:
         causes = ", ".join(f"{count:,} {cause}" for cause, count in self.passed_over.items())
-        return f"{counted(len(self.files), 'file')} read, and passed over: {causes}; name a file by itself to read it"
+        read = f"{counted(len(self.files), 'file')} read, and " if self.files else ""
+        return f"{read}passed over: {causes}; name a file by itself to read it"
 
 
-def choose_files(found: Sequence[str], folder: int = 0) -> ChosenFiles:
+def _begins_like_text(file: str) -> bool:
+    """Return whether a file without a suffix, such as `wiki_00` and `part-00000`, is of a kind that is read."""
+    if PurePosixPath(file).suffix:
+        return False
+    try:
+        head = read_head(file)
+    except (BertprepError, OSError):
+        return False
+    reader = recognize(head).reader
+    return reader in (PARQUET, ARROW) or (bool(reader) and not looks_binary(head.data))
+
+
+def choose_files(found: Sequence[str], folder: int = 0, *, is_text: Callable[[str], bool] = _begins_like_text) -> ChosenFiles:
     """Choose the files to read from those of a folder, whose name has `folder` characters, or of a pattern.
 
-    Hidden files, and those that only describe data, are never read. Where files have the names of splits, only those of
-    training are.
+    Hidden files, and those that only describe data, are never read. `is_text` decides about files without a known suffix. Where
+    files have the names of splits, only those of training are read.
     """
     passed_over: Counter[str] = Counter()
     text = []
@@ -129,7 +153,7 @@ def choose_files(found: Sequence[str], folder: int = 0) -> ChosenFiles:
             passed_over["hidden"] += 1
         elif any(names.fullmatch(inner.rpartition("/")[2]) for names in (_DESCRIBES, _MAY_DESCRIBE)):
             passed_over["that describe data"] += 1
-        elif suffixes(file)[0] in IN_FOLDERS or _begins_like_text(file):
+        elif suffixes(file)[0] in IN_FOLDERS or is_text(file):
             text.append(file)
         else:
             passed_over["of other kinds"] += 1
@@ -145,59 +169,55 @@ def choose_files(found: Sequence[str], folder: int = 0) -> ChosenFiles:
 
 _HIDDEN = re.compile(r"\.|__|_(success|metadata|common_metadata|temporary|delta_log|committed|started)", re.IGNORECASE)
 _DESCRIBES = re.compile(
-    r"dataset_infos?\.json|dataset_dict\.json|state\.json|croissant\.json|config\.json|"
+    r"dataset_infos?\.json|dataset_dict\.json|listing\.json|state\.json|croissant\.json|config\.json|"
     r"(tokenizer|tokenizer_config|special_tokens_map|added_tokens|package|index)\.json|vocab\.(txt|json)|"
     r"(readme|licen[cs]e|notice|changelog|authors|citation|md5sums?|sha\d+sums?|checksums?|robots|requirements)(\.txt|\.md)?|"
     r".*-multistream-index\d*\.txt(-p\d+p\d+)?(\.bz2)?|.*\.(crc|md5|sha1|sha256)",
     re.IGNORECASE,
 )
 """Names of files that describe a data set, a model or a dump, and are none of its text."""
-_MAY_DESCRIBE = re.compile(r"metadata\.(csv|tsv|jsonl?)", re.IGNORECASE)
+_MAY_DESCRIBE = re.compile(r"(metadata|meta|info|schema)\.(csv|tsv|jsonl?)", re.IGNORECASE)
 """Names of files that describe the text next to them, if there is any."""
-
-
-def _begins_like_text(file: str) -> bool:
-    """Return whether a file without a suffix, such as `wiki_00` and `part-00000`, is of a kind that is read."""
-    if PurePosixPath(file).suffix:
-        return False
-    try:
-        head = read_head(file)
-        is_text = not looks_binary(head.data)
-        return bool(recognize(head).reader) and (is_text or recognize(head).reader in (PARQUET, ARROW))
-    except (BertprepError, OSError):
-        return False
 
 
 _SPLITS = {
     "train": TRAIN, "training": TRAIN, "test": TEST, "testing": TEST, "valid": TEST, "validation": TEST, "val": TEST,
     "dev": TEST, "eval": TEST, "evaluation": TEST, "heldout": TEST,
 }  # fmt: skip
-_SPLIT = re.compile(rf"(?:.*[-_. ])?({'|'.join(_SPLITS)})(?:(?:[-_. ]?\d|[-_. ]).*)?", re.IGNORECASE)
+_SPLIT = re.compile(
+    rf"(?<![^-_. ])({'|'.join(_SPLITS)})(?:[-_. ]?\d+)*(?:-of-\d+)?(?:-[\da-f]{{8,}})?(?![^-_. ])", re.IGNORECASE
+)
+"""The name of a split as a word of a name, with the numbers of a shard: that of `wiki.train-00001-of-00004`."""
 
 
 def split_of_names(names: Sequence[str]) -> tuple[list[int], list[int]]:
     """Return the indices of the files to train on and of those of other splits next to them.
 
-    >>> split_of_names(["data/train-0.txt", "data/test-0.txt", "books/test.txt"])
-    ([0, 2], [1])
+    A file or folder is of another split if its name would be that of one of training, were `train` in place of the split. So
+    `books-test` is one next to `books-train`, and `test` next to `train_1`, but not next to `training_day`.
+
+    >>> split_of_names(["data/train-0.txt", "data/test-0.txt", "books/test.txt", "train_days.txt"])
+    ([0, 2, 3], [1])
     """
-    splits: dict[str, set[str]] = {}
-    keys: list[tuple[str, str] | None] = []
-    for name in names:
-        keys.append(key := _key_of_split(name))
-        if key:
-            splits.setdefault(key[0], set()).add(key[1])
-    others = [at for at, key in enumerate(keys) if key and key[1] != TRAIN and TRAIN in splits[key[0]]]
-    return [at for at in range(len(names)) if at not in set(others)], others
+    named = [_splits_in(name) for name in names]
+    of_training = {rest for splits in named for rest, split in splits if split == TRAIN}
+    others = {
+        index for index, splits in enumerate(named) if any(split != TRAIN and rest in of_training for rest, split in splits)
+    }
+    return [index for index in range(len(names)) if index not in others], sorted(others)
 
 
-def _key_of_split(name: str) -> tuple[str, str] | None:
-    """Return the folder in which a split has a file or a folder of its own, and the split; None if the name has no split."""
-    parts = name.strip("/").split("/")
+def _splits_in(name: str) -> list[tuple[str, str]]:
+    """Return each split in the names of a file and of its folders, after the path up to there without the split's name."""
+    *folders, file = name.strip("/").split("/")
+    stem = file[: len(file) - len("".join(suffixes(file)))]
+    parts = [*folders, stem]
+    found = []
     for depth, part in enumerate(parts):
-        if found := _SPLIT.fullmatch(part):
-            return "/".join(parts[:depth]), _SPLITS[found[1].lower()]
-    return None
+        for match in _SPLIT.finditer(part):
+            rest = f"{part[: match.start()]}/{part[match.end() :]}"  # a name has no slash of its own
+            found.append(("/".join([*parts[:depth], rest]), _SPLITS[match[1].lower()]))
+    return found
 
 
 def _without_data_sets(files: Sequence[str]) -> list[str]:
@@ -370,7 +390,8 @@ def from_memory(
     if words is not None:
         columns = None if schema is None else find_words(schema, words, what)
         read_words = partial(_column_in_memory, rows, columns, what, words, no_words)
-    return [Source(what, MEMORY, {"read": uuid.uuid4().hex}, field, read, words=words, words_in_memory=read_words)]
+    known, is_stream = {"read": uuid.uuid4().hex}, not hasattr(rows, "num_rows")
+    return [Source(what, MEMORY, known, field, read, is_stream, words=words, words_in_memory=read_words)]
 
 
 def _texts_in_memory(rows: Any, names: list[str] | None, what: str, field: str) -> Iterator[str]:

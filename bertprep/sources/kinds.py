@@ -16,8 +16,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
+from bertprep.encodings import is_utf8
 from bertprep.errors import BertprepError, UsageError
-from bertprep.sources.readers import open_stream, suffixes
+from bertprep.sources.plain_text import check_encoding
+from bertprep.sources.readers import is_compressed, read_start, suffixes
 from bertprep.terminal import warn
 from bertprep.work.layout import MANIFEST
 
@@ -26,6 +28,7 @@ LINES = 20
 """The number of lines by which a format without other marks is recognized."""
 DUMP, TEXT, JSON_LINES, CSV, TSV = "dump", "text", "json lines", "csv", "tsv"
 PARQUET, ARROW, DOC_TAGS = "parquet", "arrow", "doc tags"
+_ZIP = b"PK\3\4"
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,11 @@ def _magic(*magics: bytes, at: int = 0) -> Callable[[Head], bool]:
     return lambda head: head.data[at:].startswith(magics)
 
 
+def _zipped(suffix: str, mark: bytes) -> Callable[[Head], bool]:
+    """Return whether files are ZIP archives with the suffix of a document, or with the mark that such a document has."""
+    return lambda head: head.data.startswith(_ZIP) and (head.suffix == suffix or mark in head.data)
+
+
 def _marked(pattern: str) -> Callable[[Head], bool]:
     return lambda head: re.match(pattern, head.start) is not None
 
@@ -102,10 +110,14 @@ def _is_json(head: Head) -> bool:
         return False
 
 
-def _is_of_columns(head: Head) -> bool:
-    """Return whether a file is one JSON object with a list of texts, which may be a column."""
-    is_whole = len(head.lines) == 1 or (not head.lines and "\n" not in head.start)
-    return is_whole and re.match(r'\{\s*"[^"]*"\s*:\s*\[\s*"', head.start) is not None
+def _is_one_object(list_of: str) -> Callable[[Head], bool]:
+    """Return whether a file is one JSON object whose first value is a list; `list_of` matches its key and its first item."""
+
+    def looks_like(head: Head) -> bool:
+        is_one = len(head.lines) == 1 or (not head.lines and "\n" not in head.start)
+        return is_one and re.match(r"\{\s*" + list_of, head.start) is not None
+
+    return looks_like
 
 
 def _is_table(head: Head) -> bool:
@@ -115,17 +127,30 @@ def _is_table(head: Head) -> bool:
 
 
 def _has_tags(head: Head) -> bool:
-    """Return whether all lines are the columns of a tagged word, the tag last, as in CoNLL's shared tasks."""
-    lines = [line for line in head.lines if not line.startswith(("#", "-DOCSTART-"))]
-    tag = r"(\S+[ \t]+)+(O|[BIESLU]-[\w-]+)"
-    return len(lines) > 1 and all(re.fullmatch(tag, line.rstrip()) for line in lines)
+    """Return whether all lines are the columns of a tagged word, the tag last, as in CoNLL's shared tasks.
+
+    Tags without a prefix, such as PER and NNP, are known where each line is one word and a tag in capitals.
+    """
+    lines = [line.rstrip() for line in head.lines if not line.startswith(("#", "-DOCSTART-"))]
+    if len(lines) < 2:
+        return False
+    if all(re.fullmatch(r"(\S+[ \t]+)+(O|[BIESLU]-[\w-]+)", line) for line in lines):
+        return True
+    columns = [line.split() for line in lines]
+    if not all(len(row) == 2 and re.fullmatch(r"[A-Z][A-Z_$-]*|[^\w\s]+", row[1]) for row in columns):
+        return False
+    return any(word != word.upper() for word, _ in columns) and any(tag.isalpha() for _, tag in columns)
 
 
 _EXTRACT = "take the text out of it, for example with "
 _UNPACK = "unpack it, and give the files in it: "
+_PANDOC = "pandoc -f {} -t plain --wrap=none FILE -o FILE.txt"
+_BSDTAR = "mkdir FILE.d && bsdtar -xf FILE -C FILE.d, of libarchive"
 _EXPORT = "write its text as JSON Lines with the program that made it"
 _PYTHON = "python -c '"
 _ROWS_OF_COLUMNS = "jq -c '. as $t | (first(.[]) | keys_unsorted[]) as $row | $t | map_values(.[$row])' FILE > FILE.jsonl"
+_ROWS_OF_SPLIT = "jq -c '.columns as $names | .data[] | [$names, .] | transpose | map({(.[0]): .[1]}) | add' FILE > FILE.jsonl"
+_ITEMS = "jq -c 'first(.[] | arrays)[]' FILE > FILE.jsonl"
 _MESSAGES = (
     'import sys, json, mailbox; [print(json.dumps({"text": part.get_payload(decode=True).decode(errors="replace")})) '
     'for message in mailbox.mbox(sys.argv[1]) for part in message.walk() if part.get_content_type() == "text/plain"]'
@@ -156,16 +181,19 @@ KINDS = (
         begins=_magic(b"%PDF"),
         advice=f"{_EXTRACT}pdftotext FILE FILE.txt, of poppler-utils",
     ),
+    Kind("a document of Word", begins=_zipped(".docx", b"word/document.xml"), advice=f"{_EXTRACT}{_PANDOC.format('docx')}"),
+    Kind("an EPUB", begins=_zipped(".epub", b"mimetypeapplication/epub"), advice=f"{_EXTRACT}{_PANDOC.format('epub')}"),
+    Kind("OpenDocument", begins=_zipped(".odt", b"mimetypeapplication/vnd.oasis"), advice=f"{_EXTRACT}{_PANDOC.format('odt')}"),
     Kind(
-        "a document of Word, EPUB or OpenDocument",
+        "a document of Word before 2007, or of another program",
         suffixes=(".doc", ".docx", ".epub", ".odt"),
         begins=_magic(b"\xd0\xcf\x11\xe0"),
-        advice=f"{_EXTRACT}pandoc -t plain --wrap=none FILE -o FILE.txt",
+        advice="save it as plain text in UTF-8 with the program that made it",
     ),
     Kind(
         "a ZIP archive",
         suffixes=(".zip", ".npz"),
-        begins=_magic(b"PK\3\4"),
+        begins=_magic(_ZIP),
         advice=f"{_UNPACK}python -m zipfile -e FILE FILE.d",
     ),
     Kind(
@@ -174,8 +202,8 @@ KINDS = (
         begins=_magic(b"ustar", at=257),
         advice=f"{_UNPACK}mkdir FILE.d && tar -xf FILE -C FILE.d",
     ),
-    Kind("a 7z archive", suffixes=(".7z",), begins=_magic(b"7z\xbc\xaf\x27\x1c"), advice=f"{_UNPACK}7z x FILE"),
-    Kind("a RAR archive", suffixes=(".rar",), begins=_magic(b"Rar!\x1a\7"), advice=f"{_UNPACK}unrar x FILE"),
+    Kind("a 7z archive", suffixes=(".7z",), begins=_magic(b"7z\xbc\xaf\x27\x1c"), advice=f"{_UNPACK}{_BSDTAR}"),
+    Kind("a RAR archive", suffixes=(".rar",), begins=_magic(b"Rar!\x1a\7"), advice=f"{_UNPACK}{_BSDTAR}"),
     Kind(
         "compressed by a program that is not read",
         suffixes=(".lz4", ".lzma", ".z", ".br", ".lzo"),
@@ -225,7 +253,7 @@ KINDS = (
         "RTF",
         suffixes=(".rtf",),
         begins=_marked(r"\{\\rtf"),
-        advice=f"{_EXTRACT}pandoc -f rtf -t plain --wrap=none FILE -o FILE.txt",
+        advice=f"{_EXTRACT}{_PANDOC.format('rtf')}",
     ),
     Kind(
         "subtitles",
@@ -265,16 +293,26 @@ KINDS = (
         advice=f"write a line for each row: {_ROWS_OF_COLUMNS}",
     ),
     Kind(
+        "a table of JSON with its columns and data apart, as pandas writes it by orient='split'",
+        begins=_marked(r'\{\s*"columns"\s*:\s*\[[^]]*\]\s*,\s*"(index|data)"\s*:\s*\['),
+        advice=f"write a line for each row: {_ROWS_OF_SPLIT}",
+    ),
+    Kind(
         "one JSON object, whose list of texts is read as the lines of one document",
         JSON_LINES,
-        begins=_is_of_columns,
+        begins=_is_one_object(r'"[^"]*"\s*:\s*\[\s*"'),
         advice=f"if the list is a column of documents, write a line for each: {_ROWS_OF_COLUMNS}",
     ),
     Kind(
+        "one JSON object, whose list of objects is read as one document",
+        JSON_LINES,
+        begins=_is_one_object(r'"(data|rows|records|documents|items|examples|articles|train)"\s*:\s*\[\s*\{'),
+        advice=f"if each object in the list is a document, write a line for each: {_ITEMS}",
+    ),
+    Kind(
         "JSON over several lines",
-        begins=_marked(r'\{\s*\n\s*"[^"\n]*"\s*:'),
-        advice="write a line for each object: jq -c . FILE > FILE.jsonl; if the objects are a list in it, name its key: "
-        "jq -c '.KEY[]' FILE > FILE.jsonl",
+        begins=_marked(r'\{(\s*"[^"\n]*"\s*:[^\n]*[,\[{])?\s*\n\s*["\]}[{]'),
+        advice=f"write a line for each object: jq -c . FILE > FILE.jsonl; if the objects are a list in it: {_ITEMS}",
     ),
     Kind("JSON Lines or a JSON array", JSON_LINES, (".jsonl", ".ndjson", ".json"), looks=_is_json),
     Kind("CSV", CSV, (".csv",)),
@@ -301,11 +339,7 @@ _PLAIN = KINDS[-1]
 
 def read_head(location: str) -> Head:
     """Return the first bytes of a file, decompressed. Raises `BertprepError` if it cannot be read."""
-    with open_stream(location) as file:
-        data = b""
-        while len(data) < HEAD_BYTES and (more := file.read(HEAD_BYTES - len(data))):
-            data += more
-    return Head(data, suffixes(location)[0])
+    return Head(read_start(location, HEAD_BYTES), suffixes(location)[0])
 
 
 def recognize(head: Head) -> Kind:
@@ -320,30 +354,45 @@ def recognize(head: Head) -> Kind:
 
 def looks_binary(data: bytes) -> bool:
     """Return whether the first bytes of a file are no UTF-8, or have characters that text never has."""
-    try:
-        codecs.getincrementaldecoder("utf-8")().decode(data)  # the last character may be cut off
-    except UnicodeDecodeError:
-        return True
-    return b"\0" in data
+    return b"\0" in data or not is_utf8(data)
 
 
 def find_reader(location: str) -> str:
     """Return the reader of a file; its first bytes are read.
 
     Warns of a kind that may not be read as meant. Raises `UsageError` for one that is not read, `BertprepError` if the file
-    cannot be read.
+    cannot be read, or is UTF-16 or UTF-32.
     """
     if location.rpartition("/")[2] == MANIFEST:
         raise UsageError(
             f"--input {location}: is a manifest, which lists files and has no text; give the files that it lists, or, if it "
             "contains documents of yours, rename it"
         )
-    kind = recognize(read_head(location))
+    head = read_head(location)
+    kind = recognize(head)
+    has_columns = kind.reader in (PARQUET, ARROW)
+    is_certain = kind.begins is not None and kind.begins(head)
+    if not (has_columns or is_certain):
+        check_encoding(location, head.data)
+    if has_columns and is_compressed(location):
+        raise UsageError(
+            f"--input {location}: is {kind.name} in another compression, which is not read; decompress it, for example with "
+            "gunzip"
+        )
     if not kind.reader:
         raise UsageError(f"--input {location}: is {kind.name}, which is not read as text; {advice_for(kind, location)}")
     if kind.advice:
         warn(f"--input {location}: is {kind.name}; {advice_for(kind, location)}")
     return kind.reader
+
+
+def describe_text(location: str) -> str:
+    """Return the kind of a file that begins with text, such as "JSON Lines or a JSON array"; "" for any other file."""
+    try:
+        head = read_head(location)
+    except (BertprepError, OSError):
+        return ""
+    return "" if not head.data or looks_binary(head.data) else recognize(head).name
 
 
 def is_dump(location: str) -> bool:

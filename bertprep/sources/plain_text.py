@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from bertprep.encodings import advise
+from bertprep.encodings import advise, guess_wide
 from bertprep.errors import BertprepError, not_utf8, reading
 from bertprep.files.paths import ObjectPath, checksum_of, open_at
 
@@ -142,7 +142,8 @@ def too_long(where: str, what: str) -> BertprepError:
 def check_encoding(name: Path | str, start: bytes) -> None:
     """Raise `BertprepError` if a file begins like UTF-16 or UTF-32; decoding as UTF-8 would not always notice."""
     start = start[:4096]
-    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or 3 * start.count(0) > len(start):
+    has_mark = start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    if has_mark or 3 * start.count(0) > len(start) or guess_wide(start):
         raise BertprepError(
             f"{name}: expected UTF-8, found UTF-16, UTF-32 or something that is not text: it begins with {start[:8].hex(' ')}; "
             f"{advise(str(name), start)}"

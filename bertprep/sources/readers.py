@@ -28,9 +28,11 @@ from bertprep.files.archives import (
     BrokenArchiveError,
     compression_of,
     decompress,
+    decompress_start,
+    read_fully,
 )
 from bertprep.files.object_cache import open_local
-from bertprep.files.paths import as_path
+from bertprep.files.paths import as_path, open_head
 from bertprep.sources.fields import batch_texts, fields_in, find_columns, join_fields, no_field, row_text
 from bertprep.sources.plain_text import MAX_DOCUMENT_BYTES, check_encoding, too_long
 
@@ -44,6 +46,7 @@ _STORES = ("s3://", "gs://", "az://")
 _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 _FILE_MAGIC = b"ARROW1"
 _GAP_OF_JSON = re.compile(r"[\s,]*")  # between the items of an array
+_TEXT = "text"  # the field that a text without a key has
 _SHOWN = 40  # characters of a line in a message
 _PART_OF_A_DUMP = re.compile(r"\.xml-p\d+p\d+")  # as in enwiki-latest-pages-articles1.xml-p1p41242.bz2
 
@@ -125,12 +128,35 @@ def open_stream(location: str) -> Iterator[BinaryIO]:
         raise BertprepError(f"{location}: cannot be read: {quoted(str(error))}{advice}") from error
 
 
+def read_start(location: str, size_bytes: int) -> bytes:
+    """Return the first bytes of a file, decompressed; fewer of a shorter file. Raises `BertprepError` if it cannot be read.
+
+    Of an object in a store only the beginning is downloaded, unless that is too short to be decompressed.
+    """
+    if start := _start_of_object(location):
+        data = decompress_start(start, compression_of(start) or suffixes(location)[1])
+        if data:
+            return data[:size_bytes]
+    with open_stream(location) as file:
+        return read_fully(file, size_bytes)
+
+
 def is_compressed(location: str) -> bool:
     """Return whether a file is compressed, by its name or its first bytes. Raises `BertprepError` if it cannot be read."""
     if suffixes(location)[1]:
         return True
+    if start := _start_of_object(location):
+        return bool(compression_of(start))
     with reading(location), open_raw(location) as raw:
         return bool(compression_of(raw.read(MAGIC_BYTES)))
+
+
+def _start_of_object(location: str) -> bytes:
+    """Return the first bytes of an object in a store; b"" for any other file."""
+    if not (is_local(location) and is_url(location)):
+        return b""
+    with reading(location), open_head(as_path(location)) as file:
+        return file.read()
 
 
 def _byte_lines(location: str) -> Iterator[tuple[str, bytes]]:
@@ -181,7 +207,10 @@ def read_json_lines(location: str, field: str) -> Iterator[str]:
 
 
 def read_json_rows(location: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the location and the object of each line, or of each item if the file is one array of objects."""
+    """Yield the location and the object of each line, or of each item if the file is one array.
+
+    An item that is a text is an object with the field `text`, as `datasets` reads it.
+    """
     lines = _byte_lines(location)
     for where, line in lines:
         if not line.strip():
@@ -228,8 +257,13 @@ def _read_array(location: str) -> Iterator[tuple[str, dict[str, Any]]]:
                     raise BertprepError(f"{where}: cannot be read as JSON: {error}; the file may be incomplete") from error
                 read, at = read[at:] + more, 0
                 continue
+            if isinstance(item, str):
+                item = {_TEXT: item}
             if not isinstance(item, dict):
-                raise BertprepError(f"{where}: expected a JSON object, found {_shorten_line(json.dumps(item).encode())}")
+                raise BertprepError(
+                    f"{where}: expected a JSON object or a text, found {_shorten_line(json.dumps(item).encode())}; write a "
+                    'line for each document: {"text": "..."}'
+                )
             yield where, item
             number += 1
 

@@ -40,7 +40,8 @@ _SPACED_MARKS = set_of(SPACED_STOPS)
 _OPENING_MARKS = set_of(OPENING)
 _CLOSING_APART = re.sub("[_*\u2018\u201c\u00ab\u2039]", "", CLOSING)
 """Without marks that rather open what follows."""
-_CLOSES = f"[{CLOSING.replace('_*', '')}]|[_*](?![\\w.])"
+_CLOSES = f"(?!(?<=[\u3002\uff01\uff1f\u201d\u2019])[\u201c\u2018])[{CLOSING.replace('_*', '')}]|[_*](?![\\w.])"
+"""Closing marks. The mark \u201c closes in German, but opens behind a stop of Chinese or another mark that closes."""
 _MARKS = f"(?:{_CLOSES}|[{OWN_STOPS}{RARE_STOPS}]|[{SPACED_STOPS}](?!\\w)){{0,20}}"
 _STOP = re.compile(
     f"[{OWN_STOPS}{RARE_STOPS}{SPACED_STOPS}]{_MARKS}(?:\\[(?:[0-9]{{1,3}}|[a-z])\\]{_MARKS})?(?: [{OWN_STOPS}]{_MARKS})?"

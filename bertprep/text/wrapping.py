@@ -150,6 +150,10 @@ def find_paragraphs(text: str, counts: Counts) -> list[str]:
     return _Document(text, counts).paragraphs() if "\n" in text or "\r" in text else [*filter(None, [with_single_spaces(text)])]
 
 
+def _without_space_at_end(line: str) -> str:
+    return line.rstrip() if "\x0c" not in line else line.rstrip(" \t")  # a form feed ends a page
+
+
 class _Document:
     """A document as lines, and the width at which most of them are wrapped."""
 
@@ -158,7 +162,7 @@ class _Document:
             text = text.replace("\r\n", "\n").replace("\r", "\n")
         lines = _Lines.of(text)
         if _IS_SPACE.take(lines.lasts).any():
-            lines = _Lines.of("\n".join(map(str.rstrip, text.split("\n"))))
+            lines = _Lines.of("\n".join(map(_without_space_at_end, text.split("\n"))))
         short = lines.select((lines.lengths > 0) & (lines.lengths <= _NUMBER_WIDTH))
         if "\x0c" in text or sum(_HAS_ONLY_DIGITS.match(line) is not None for line in short) > 2:
             lines = _Lines.of(drop_page_ends(lines.text, counts))

@@ -260,7 +260,7 @@ def test_a_local_dump_is_linked(tmp_path: Path) -> None:
 def test_a_folder_of_books_is_linked(tmp_path: Path) -> None:
     books = tmp_path / "books"
     books.mkdir()
-    with pytest.raises(UsageError, match=r"has no \.txt file"):
+    with pytest.raises(UsageError, match="has no file of text"):
         download(["bookcorpus"], workdir=tmp_path, from_files=books)
     (books / "one.txt").write_text("A book.\n")
     (part,) = download(["bookcorpus"], workdir=tmp_path, from_files=books)

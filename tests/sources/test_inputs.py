@@ -310,10 +310,13 @@ def test_folders_and_patterns_are_their_files_by_name(root: str, folder: Path, m
     }.items():  # fmt: skip
         assert "".join(documents_of(root.format(folder) + pattern)) == expected
     kinds = f" that ends in {', '.join(IN_FOLDERS)} (or .gz, .bz2, .zst, .xz)"
-    for pattern, message in {
-        "/*.txt": "matches no file", "/*.md": f"matches no file{kinds}", "/empty": f"the folder has no file{kinds}",
-    }.items():  # fmt: skip
-        assert complaint(root.format(folder) + pattern) == f"--input {root.format(folder)}{pattern}: {message}"
+    for pattern, message, passed_over in (
+        ("/*.txt", "matches no file", ""),
+        ("/*.md", f"matches no file{kinds}", "1 that describe data"),
+        ("/empty", f"the folder has no file{kinds}", "of other kinds"),
+    ):
+        said, _, why = complaint(root.format(folder) + pattern).partition("; passed over: ")
+        assert (said, passed_over in why) == (f"--input {root.format(folder)}{pattern}: {message}", True)
 
 
 def test_addresses_in_others_keep_what_stands_before_and_after(folder: Path) -> None:
