@@ -37,6 +37,7 @@ _FOREIGN = {  # weights that transformers wrote: their framework, the option tha
     "tf_model.h5": ("Keras", "from_tf", "'transformers<4.50' tf-keras torch"),
     "flax_model.msgpack": ("Flax", "from_flax", "'transformers<4.50' flax torch"),
 }
+_SUFFIXES = (".safetensors", ".ckpt", ".bin", ".pt", ".pth")  # of other files of weights, as programs name them
 Weights = dict[str, NDArray[np.float32]]
 _OUTPUT_BIAS = "cls/predictions/output_bias"
 _DROPOUT = ModelConfig.hidden_dropout_prob  # also of attention weights
@@ -97,7 +98,7 @@ def find_weights(path: Path) -> Path:
             return path / name
     for name in _FOREIGN:
         _refuse_foreign(path / name)
-    others = sorted(each.name for each in path.glob("*.safetensors"))
+    others = sorted(each.name for each in path.glob("*") if each.suffix in _SUFFIXES)
     has = f", or the file {others[0]} itself" if others else ""
     raise UsageError(
         f"{path}: contains neither a checkpoint nor a {HUGGING_FACE_FILE}, a {PYTORCH_FILE} or a {GOOGLE_PREFIX}; name a "

@@ -1,7 +1,7 @@
 """Defines GLUE's tasks: the columns of their published files, their names on the Hub, labels and metrics.
 
 Labels have the order of Google's `run_classifier.py`, or else alphabetical order. In the files of a user's own task, columns
-are found by name. A task without labels predicts a score.
+are found by name. A task without labels predicts a score, as does a user's own task whose labels have fractions.
 """
 
 from __future__ import annotations
@@ -147,7 +147,9 @@ def find_task(name: str) -> GlueTask:
 
 
 def own_task(name: str, labels: Sequence[str]) -> GlueTask:
-    """Return a task for the user's own files, which predicts one of `labels`."""
+    """Return a task for the user's own files, which predicts one of `labels`, or a score if there are none."""
+    if not labels:
+        return GlueTask(name=name, label="score", metrics=(PEARSON, SPEARMAN))
     if len(labels) < 2 or len(set(labels)) < len(labels) or not all(labels):
         raise UsageError(f"--labels {','.join(labels)}: expected two or more different names")
     return GlueTask(name=name, labels=tuple(labels))

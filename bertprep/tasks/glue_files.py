@@ -37,7 +37,7 @@ from bertprep.work.layout import by_number
 
 TEXT_A = ("text_a", "sentence1", "text", "sentence", "premise")
 TEXT_B = ("text_b", "sentence2", "hypothesis")
-LABEL = ("label", "labels", "gold_label")
+LABEL = ("label", "labels", "gold_label", "score")
 """The column names that a user's own file may have. Of several names of a label, the first one counts."""
 MISSING = frozenset(
     ("", "#N/A", "#NA", "-NaN", "-nan", "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null", "-", "unknown")
@@ -50,6 +50,7 @@ _SEPARATORS = "\t,;|"
 _WHOLE = re.compile(r"([+-]?\d+)\.0+")
 _NO_BREAKS = str.maketrans("\t\n\r", "   ")  # BERT's tokenizer treats them as spaces; here they end columns and lines
 _SHOWN = 40  # characters of a label, in errors
+_ONE_LABEL = "if a text may have several labels, make a task for each of them, with its column as label"
 
 Row = tuple[bytes, bytes, bytes]
 """text_a, text_b and label, each empty if it is absent."""
@@ -131,14 +132,15 @@ def _read_lines(path: Path, split: str, task: GlueTask, lines: Sequence[bytes]) 
 
 
 def _separator(split: str, header: str) -> str:
-    """Return what separates the columns of a user's own table: that by which its header has the columns of a task."""
+    """Return what separates the columns of a user's own table: that by which its header has the columns of a task, or one."""
     for separator in _SEPARATORS:
         try:
             _find_columns(split, _names(header, separator))
         except ValueError:
             continue
         return separator
-    return "\t"
+    known = {*TEXT_A, *TEXT_B, *LABEL}
+    return next((separator for separator in _SEPARATORS if known.intersection(_names(header, separator))), "\t")
 
 
 def _names(header: str, separator: str) -> list[str]:
@@ -283,7 +285,8 @@ def _label(name: str, value: object) -> object:
     if isinstance(value, bool | int | float):
         return canonical("" if value != value else str(value))
     if isinstance(value, list | dict):
-        raise ValueError(f"{name!r} is a {'list' if isinstance(value, list) else 'object'}, expected one label for each text")
+        found = "list" if isinstance(value, list) else "object"
+        raise ValueError(f"{name!r} is a {found}, expected one label for each text; {_ONE_LABEL}")
     return canonical(value) if isinstance(value, str) else value
 
 
@@ -310,8 +313,10 @@ def _find_columns(split: str, names: Sequence[str]) -> tuple[str, str | None, st
     label = next((name for name in LABEL if name in names), None)
     is_labelled = split not in UNLABELLED
     if text_a is None or (is_labelled and label is None):
-        missing = f"{' or '.join(TEXT_A)} for the text" if text_a is None else " or ".join(LABEL)
-        raise ValueError(f"has no column {missing}; its columns are {', '.join(names)[:200]}; name them in the first line")
+        missing, advice = f"{' or '.join(TEXT_A)} for the text", "name them in the first line"
+        if text_a is not None:
+            missing, advice = " or ".join(LABEL), f"name the label's column so; {_ONE_LABEL}"
+        raise ValueError(f"has no column {missing}; its columns are {', '.join(names)[:200]}; {advice}")
     return text_a, text_b, label if is_labelled else None
 
 
@@ -323,6 +328,8 @@ def leave_out_unlabelled(file: TextFile, task: GlueTask) -> TextFile:
     if file.split in UNLABELLED:
         return file
     known = {label.encode() for label in task.labels}
+    if not task.folder and task.is_regression and _has_negatives(file):
+        known = {mark.encode() for mark in _NO_NUMBER}
     kept = [
         index
         for index, (text, _, label) in enumerate(file.rows)
@@ -342,6 +349,10 @@ def leave_out_unlabelled(file: TextFile, task: GlueTask) -> TextFile:
     )
 
 
+def _has_negatives(file: TextFile) -> bool:
+    return any(_is_number(label) and float(label) < 0 for label in map(bytes.decode, file.labels) if not _is_missing(label))
+
+
 def _is_missing(label: str) -> bool:
     return label.strip() in MISSING or canonical(label) in _NO_NUMBER
 
@@ -352,9 +363,10 @@ def label_ids(file: TextFile, task: GlueTask) -> Labels:
         return np.zeros(len(file.rows), np.float32) if task.is_regression else np.zeros(len(file.rows), np.int32)
     labels = [label.decode() for label in file.labels]
     if task.is_regression:
+        wanted = f" from 0 to {MAX_SCORE:g}" if task.folder else ""
         for row, label in enumerate(labels):
-            if not _is_number(label) or not 0 <= float(label) <= MAX_SCORE:
-                raise file.fault(row, f"the score is {label[:_SHOWN]!r}, expected a number from 0 to {MAX_SCORE:g}")
+            if not _is_number(label) or (task.folder and not 0 <= float(label) <= MAX_SCORE):
+                raise file.fault(row, f"the score is {label[:_SHOWN]!r}, expected a number{wanted}")
         return np.array([float(label) for label in labels], np.float32)
     ids = {label: index for index, label in enumerate(task.labels)}
     for row, label in enumerate(labels):
@@ -367,9 +379,10 @@ def label_ids(file: TextFile, task: GlueTask) -> Labels:
 
 
 def find_labels(file: TextFile) -> tuple[str, ...]:
-    """Return the distinct labels of a user's training file, sorted; numbers are sorted by value.
+    """Return the distinct labels of a user's training file, sorted; numbers are sorted by value. Scores have none.
 
-    What stands for no label is none of them. -1 is one if the others are 0 or 1, as in sentiments, or other negative numbers.
+    Labels are scores if all are numbers, and some have fractions. What stands for no label is none of them. -1 is one if the
+    others are 0 or 1, as in sentiments, or other negative numbers.
     """
     found = {label.decode() for label in file.labels}
     long = next((label for label in found if len(label) > _MAX_LABEL), None)
@@ -381,6 +394,8 @@ def find_labels(file: TextFile) -> tuple[str, ...]:
     labels = {label for label in found if not _is_missing(label)}
     if all(map(_is_number, labels)) and (max(map(float, labels), default=0) <= 1 or min(map(float, labels)) < 0):
         labels |= found & set(_NO_NUMBER[:1])
+    if len(labels) > 1 and all(map(_is_number, labels)) and any(float(label) % 1 for label in labels):
+        return ()
     if not 2 <= len(labels) <= _MAX_LABELS:
         raise BertprepError(
             f"{file.path}: has {counted(len(labels), 'label')}, expected 2 to {_MAX_LABELS:,}; check the file, or name them "

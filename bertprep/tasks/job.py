@@ -188,6 +188,11 @@ def _glue_warnings(texts: Mapping[str, TextFile], task: GlueTask, given: Sequenc
         for file in texts.values()
         if file.unlabelled
     ]
+    if not task.folder and task.is_regression:
+        warnings.append(
+            f"{texts[TRAINING].path}: the labels are numbers with fractions, so they are taken as scores to predict; to make "
+            "classes of them, name all of them with --labels"
+        )
     if "-1" in task.labels and not given:
         others = ",".join(label for label in task.labels if label != "-1")
         warnings.append(

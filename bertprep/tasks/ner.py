@@ -95,7 +95,7 @@ def ner_records(
         if lost:
             warnings.append(
                 f"{file.path}: {lost:,} of {file.words:,} words get no label, since they do not fit in --seq {settings.seq}; "
-                "scores and predictions leave them out"
+                "scores and predictions leave them out; give a larger --seq, or split these sentences"
             )
     inputs = [{"split": split, "bytes": file.size_bytes, "sha256": file.sha256} for split, file in tagged.items()]
     return TaskRecords(

@@ -7,8 +7,9 @@ Names correspond to Google's one to one. Dense layers are (out, in), not (in, ou
     bert/embeddings/word_embeddings              bert.embeddings.word_embeddings.weight
     cls/predictions/output_bias                  cls.predictions.bias
 
-In a file of BertModel alone, names do not begin with "bert.". The copy of the word embeddings that some files have as the
-head's matrix is ignored. The heads of tasks may have other names, which the caller gives.
+In a file of BertModel alone, names do not begin with "bert.". What wraps a model adds to its names: DataParallel,
+torch.compile, FSDP, or a module of Lightning; `_plain_names` removes that. The copy of the word embeddings that some files have
+as the head's matrix is ignored. The heads of tasks may have other names, which the caller gives.
 
 A model is one file, safetensors or PyTorch's, or several, which an index lists: {"weight_map": {"name of an array": "file"}}.
 """
@@ -44,6 +45,11 @@ _THEIR_LAST_WORD = {
 _NO_HEADS: Mapping[str, str] = MappingProxyType({})
 _COPIES = ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias", "bert.embeddings.position_ids")
 _WEIGHT_MAP = "weight_map"
+_WORDS = "embeddings.word_embeddings.weight"
+_WRAPPERS = ("_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
+"""What torch.compile, FSDP and activation checkpointing add to names, before any part of them."""
+_HOLDERS = ("", "module", "model", "encoder", "backbone")
+"""What programs call the BertModel that they hold, if it has a name. RoBERTa and other relatives have names of their own."""
 
 
 def hugging_face_name(name: str) -> str:
@@ -63,8 +69,7 @@ def open_weights(path: Path, names: Collection[str], head_names: Mapping[str, st
     `head_names` maps Google's names to Hugging Face's where these cannot be derived.
     """
     with open_arrays(path) as file:
-        of_bert_model = "embeddings.word_embeddings.weight" in file.shapes
-        own_names = {f"bert.{each}" if of_bert_model else each: each for each in file.shapes}
+        own_names = _plain_names(file.shapes)
         stored: dict[str, str] = {}
         for name in names:
             derived = hugging_face_name(name)
@@ -82,6 +87,32 @@ def open_weights(path: Path, names: Collection[str], head_names: Mapping[str, st
 
         shapes = {name: file.shapes[each][:: -1 if name.endswith("kernel") else 1] for name, each in stored.items()}
         yield WeightFile(shapes, read, lambda name: head_names.get(name) or hugging_face_name(name))
+
+
+def _plain_names(names: Collection[str]) -> dict[str, str]:
+    """Return the names of a file by the names that BertForPreTraining has for them, as far as one can tell.
+
+    >>> _plain_names(["model._orig_mod.bert.embeddings.word_embeddings.weight", "model._orig_mod.cls.predictions.bias"]).keys()
+    dict_keys(['bert.embeddings.word_embeddings.weight', 'cls.predictions.bias'])
+    """
+    plain = {_without_wrappers(name): name for name in names}
+    words = [name.removesuffix(_WORDS) for name in plain if name.endswith(_WORDS)]
+    if len(words) != 1 or len(plain) < len(names):
+        return {name: name for name in names}  # none, or several models
+    [before] = words
+    *_, holder, _ = ["", *before.split(".")]
+    old, new = "", ""
+    if holder == "bert":
+        old = before.removesuffix("bert.")
+    elif holder in _HOLDERS:
+        old, new = before, "bert."
+    return {new + name.removeprefix(old) if name.startswith(old) else name: each for name, each in plain.items()}
+
+
+def _without_wrappers(name: str) -> str:
+    for wrapper in _WRAPPERS:
+        name = name.replace(wrapper, "")
+    return name
 
 
 def open_arrays(path: Path) -> AbstractContextManager[WeightFile]:

@@ -20,9 +20,8 @@ from bertprep.weights.google_names import WeightFile
 
 _ZIP, _PICKLE = b"PK\x03\x04", b"\x80\x02\x8a\x0a"  # as PyTorch writes since 1.6, and as it wrote before
 _SAFE_SINCE = (2, 6)
-_OF_TRAINERS = ("model", "state_dict", "model_state_dict")
+_OF_TRAINERS = ("model", "state_dict", "model_state_dict", "module")
 """The keys under which training scripts save the state of a model, next to that of the optimizer."""
-_PARALLEL = "module."  # the prefix of all names in the state of DataParallel
 
 
 def is_pytorch(path: Path) -> bool:
@@ -71,4 +70,4 @@ def _find_tensors(torch: Any, state: Any) -> dict[str, Any]:
     if not isinstance(state, dict):
         return {}
     tensors = {name: each for name, each in state.items() if isinstance(name, str) and isinstance(each, torch.Tensor)}
-    return {name.removeprefix(_PARALLEL): each for name, each in tensors.items() if each.is_floating_point()}
+    return {name: each for name, each in tensors.items() if each.is_floating_point()}

@@ -100,7 +100,7 @@ MISTAKES: list[tuple[str, str | bytes, str]] = [
     ("tsv", "text\tlabel\nthe cat\tgood\nthe dog\tugly\n", "line 3: the label is 'ugly', expected one of bad, good"),
     ("tsv", "text\tlabel\nthe cat\t\n", "line 2: the label is '', expected one of bad, good"),
     ("tsv", "words\tlabel\nthe cat\tgood\n", "line 1: has no column text_a or sentence1 or text or sentence or premise for"),
-    ("tsv", "text\tclass\nthe cat\tgood\n", "line 1: has no column label or labels or gold_label; its columns are text, class"),
+    ("tsv", "text\tclass\nthe cat\tgood\n", "line 1: has no column label or labels or gold_label or score; its columns are"),
     ("tsv", "text\tsentence\tlabel\na\tb\tgood\n", "line 1: has the columns text and sentence"),
     ("tsv", "text\tlabel\nthe cat\tgood\nthe\0\tgood\n", "line 3: has a NUL"),
     ("tsv", b"text\tlabel\nthe cat\tgood\ncaf\xe9\tgood\n", "line 3: expected UTF-8, found 0xe9"),

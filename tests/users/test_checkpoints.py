@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from bertprep.errors import BertprepError
 from bertprep.weights.google_names import variable_shapes
 from bertprep.weights.hugging_face import read_weights, save_weights
 from bertprep.weights.safetensors import read_metadata, read_safetensors, write_safetensors
@@ -30,7 +31,7 @@ from tests.trainer.small_data import make_moods, make_records, make_squad
 from tests.trainer.small_runs import MODEL, SEQ, on_engines
 from trainer.cli import FINISHED, STOPPED, main
 from trainer.tasks.pretraining import Pretraining
-from trainer.weights import find_weights, initial_values, model_of, short_name
+from trainer.weights import check_weights, find_weights, initial_values, model_of, short_name
 
 Arrays = dict[str, NDArray[np.float32]]
 VOCABULARY = GOLDEN / "vocab.txt"
@@ -196,6 +197,25 @@ def write_form(form: str, folder: Path, arrays: Arrays) -> None:
         case "a training script's":
             state = {f"module.{name}": torch.tensor(values) for name, values in arrays.items()}
             torch.save({"model": state, "optimizer": {"lr": 0.1}, "epoch": 3}, folder / "pytorch_model.bin")
+        case "torch.compile's":
+            state = {f"_orig_mod.{name}": torch.tensor(values) for name, values in arrays.items()}
+            torch.save({"model": state, "iter_num": 3}, folder / "pytorch_model.bin")
+        case "compiled layers, in DataParallel":
+            names = replaced(arrays, ("layer.0.", "layer.0._orig_mod."), ("layer.1.", "layer.1._checkpoint_wrapped_module."))
+            write_pytorch(folder, {f"module.{name}": values for name, values in names.items()})
+        case "Lightning's":
+            state = {f"model.{name}": torch.tensor(values) for name, values in arrays.items()}
+            state["loss.weight"] = torch.ones(2)
+            torch.save({"epoch": 1, "state_dict": state, "loops": {}}, folder / "pytorch_model.bin")
+        case "DeepSpeed's":
+            state = {name: torch.tensor(values) for name, values in arrays.items()}
+            torch.save({"module": state, "global_steps": 3}, folder / "pytorch_model.bin")
+        case "compiled safetensors":
+            names = {f"_orig_mod.{name}": values for name, values in arrays.items()}
+            write_safetensors(folder / "model.safetensors", names, {"format": "pt"})
+        case "no prefix, in Lightning":
+            body = replaced({n: v for n, v in arrays.items() if n.startswith("bert.")}, ("bert.", "encoder."))
+            write_pytorch(folder, body)
         case "nvidia's":
             dense = [(f".{part}.dense.", f".{part}.dense_act.") for part in ("intermediate", "pooler", "transform")]
             write_pytorch(folder, replaced(arrays, *dense))
@@ -213,7 +233,8 @@ def write_form(form: str, folder: Path, arrays: Arrays) -> None:
     "form",
     [
         *("sharded safetensors", "pytorch", "pytorch before 1.6", "sharded pytorch", "a training script's", "nvidia's"),
-        *("gamma and beta", "half precision", "no prefix"),
+        *("gamma and beta", "half precision", "no prefix", "torch.compile's", "compiled layers, in DataParallel"),
+        *("Lightning's", "no prefix, in Lightning", "DeepSpeed's", "compiled safetensors"),
     ],
 )
 def test_weights_in_other_files_or_under_other_names_are_read(form: str, tmp_path: Path) -> None:
@@ -227,11 +248,23 @@ def test_weights_in_other_files_or_under_other_names_are_read(form: str, tmp_pat
     file = find_weights(model)
     found, message = read(file, model_of(file), Pretraining())
     assert short_name(file) == "model"
-    assert ("lacks cls/" in message) == (form == "no prefix")
+    assert ("lacks cls/" in message) == form.startswith("no prefix")
     tolerance = 1e-3 if form == "half precision" else 0
     for name, values in found.items():
         np.testing.assert_allclose(values, expected[name], rtol=tolerance, atol=tolerance)
-    assert form == "no prefix" or found.keys() == expected.keys()
+    assert form.startswith("no prefix") or found.keys() == expected.keys()
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("prefixes", [("model.", "average."), ("roberta.",)])
+def test_weights_of_two_models_or_of_a_relative_are_not_taken_for_one_bert(prefixes: tuple[str, ...], tmp_path: Path) -> None:
+    model = write_model(tmp_path / "model")
+    arrays = read_safetensors(model / "model.safetensors")
+    (model / "model.safetensors").unlink()
+    names = {prefix + name.removeprefix("bert."): values for prefix in prefixes for name, values in arrays.items()}
+    write_pytorch(model, names)
+    with pytest.raises(BertprepError, match="lacks 37 of the model's 37 variables"):
+        check_weights(model, MODEL, Pretraining())
 
 
 def options_with(model: Path, workdir: Path, tmp_path: Path) -> str:
@@ -244,7 +277,7 @@ def options_with(model: Path, workdir: Path, tmp_path: Path) -> str:
         ("tf_model.h5", "from_tf=True"), ("flax_model.msgpack", "from_flax=True"),
         ("bert_model.ckpt.data-00000-of-00001", "bert_model.ckpt.index: is missing"),
         ("bert_model.ckpt.meta", "contains neither a checkpoint"),
-        ("other.safetensors", "or the file other.safetensors itself"),
+        ("other.safetensors", "or the file other.safetensors itself"), ("last.ckpt", "or the file last.ckpt itself"),
     ],
 )  # fmt: skip
 def test_files_that_are_not_read_are_named(file: str, part: str, workdir: Path, tmp_path: Path) -> None:

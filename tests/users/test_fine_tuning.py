@@ -545,6 +545,54 @@ def test_numbered_labels_of_datasets_have_their_names(made: Any) -> None:
     assert done.rows().label_ids.tolist() == [1, 0]
 
 
+SIMILAR = "sentence1\tsentence2\tlabel\nthe King\tthe house\t0.25\nthe King\ta King\t1.0\nthe river\tthe house\t0.5\n"
+BY_LABEL = "id,text,toxic,neutral\n1,the King,1,0\n2,the house,0,1\n"
+
+
+@pytest.mark.parametrize("name", ["label", "score"])
+def test_labels_with_fractions_are_scores_to_predict(name: str, made: Any, tmp_path: Path) -> None:
+    train = SIMILAR.replace("label", name)
+    files = {"train.tsv": train, "dev.csv": train.replace("\t", ",").replace("0.25", "0.26")}
+    done = made("glue own", files)
+    assert (done.status, done.labels) == (0, []), done.printed
+    assert "train.tsv: the labels are numbers with fractions, so they are taken as scores" in done.printed
+    assert done.rows().label_ids.tolist() == [0.25, 1, 0.5]
+    assert done.rows("dev").label_ids.tolist() == pytest.approx([0.26, 1, 0.5])
+    model = replace(MODEL, vocab_size=len((GOLDEN / "vocab.txt").read_text().split("\n")) - 1, max_position_embeddings=128)
+    (hub := tmp_path / "hub").mkdir()
+    save_weights(hub / "model.safetensors", initial_values(model, seed=1, task=Classification(own_task("own", []))))
+    (hub / "config.json").write_text(model.to_json())
+    answer = {"outputs": lambda ids, _: {"label": np.arange(len(ids), dtype=np.float32)[:, None] / 4}}
+    assert run_command("evaluate", hub, "--data", done.folder, "--out", tmp_path / "scored", **answer) == 0
+    assert (tmp_path / "scored" / "dev" / "predictions.tsv").read_text() == "index\tprediction\n0\t0.000\n1\t0.250\n2\t0.500\n"
+
+
+def test_labels_with_fractions_are_classes_if_they_are_named(made: Any) -> None:
+    done = made("glue own", {"train.tsv": SIMILAR}, "--labels", "0.25,0.5,1")
+    assert (done.status, done.labels, done.rows().label_ids.tolist()) == (0, ["0.25", "0.5", "1"], [0, 2, 1])
+
+
+@pytest.mark.parametrize(("first", "scores"), [("-0.5", [-0.5, -1, 1]), ("0.5", [0.5, 1])])
+def test_minus_one_is_a_score_among_negative_ones(first: str, scores: list[float], made: Any) -> None:
+    done = made("glue own", {"train.tsv": f"text\tscore\nthe King\t{first}\nthe house\t-1\nthe river\t1\n"})
+    assert done.rows().label_ids.tolist() == scores
+    assert ("left out 1 of 3 rows" in done.printed) == (len(scores) == 2)
+
+
+def test_a_score_that_is_no_number_is_named(made: Any) -> None:
+    done = made("glue own", {"train.tsv": SIMILAR, "dev.tsv": SIMILAR.replace("0.5", "high")})
+    assert (done.status, "dev.tsv: line 4: the score is 'high', expected a number" in done.printed) == (1, True)
+
+
+def test_the_advice_on_a_column_for_each_label_works(made: Any) -> None:
+    done = made("glue own", {"train.csv": BY_LABEL})
+    assert "has no column label or labels or gold_label or score; its columns are id, text, toxic, neutral" in done.printed
+    assert "make a task for each of them, with its column as label" in done.printed
+    for name in ("toxic", "neutral"):
+        done = made(f"glue {name}", {"train.csv": BY_LABEL.replace(name, "label")})
+        assert (done.status, done.labels) == (0, ["0", "1"]), done.printed
+
+
 MARKS = ["-1", "", "-", "nan", "NaN", "None", "null", "NULL", "<NA>", "N/A", "unknown", "-1.0", "-100"]
 
 
