@@ -181,7 +181,7 @@ def find_table(path: Path, data: NDArray[np.uint8], pred: int | None = None) -> 
         except StopIteration:
             break
         except _FAILURES as error:
-            damage = f"{first_line(error)}; the file is truncated or corrupt; make it again"
+            damage = f"{first_line(error)}; the file is truncated or corrupt; remove it and make it again"
             break
         if not batch.num_rows:
             continue
@@ -203,13 +203,12 @@ def find_table(path: Path, data: NDArray[np.uint8], pred: int | None = None) -> 
         counts.append(batch.num_rows)
     records, end = sum(counts), source.tell()
     if damage is None and data[end - 8 : end].tobytes() != _END_OF_STREAM:
-        damage = "the end of the stream is missing; the file is truncated; make it again"
+        damage = "the end of the stream is missing; the file is truncated; remove it and make it again"
     elif damage is None and end < data.size:
-        damage = (
-            f"{data.size - end:,} bytes follow the end of the stream; the file was appended to or is corrupt; make it again"
-        )
+        follow = f"{data.size - end:,} bytes follow the end of the stream"
+        damage = f"{follow}; the file was appended to or is corrupt; remove it and make it again"
     if not records and damage is None:
-        raise BertprepError(f"{path}: contains no records; make it again")
+        raise BertprepError(f"{path}: contains no records; remove it and make it again")
     widths = np.array([values_in(column, shape) * np.dtype(column.dtype).itemsize for column in COLUMNS[kind]])
     batch_ends = np.cumsum(counts, dtype=np.int64)
     starts = np.array(addresses, np.int64).reshape(-1, len(widths)) - data.ctypes.data
@@ -254,7 +253,7 @@ def cast_file(path: Path, data: NDArray[np.uint8], record_format: RecordFormat, 
             writer.write_batch(_cast(path, batch, schema, first))
             first += batch.num_rows
         if writer is None:
-            raise BertprepError(f"{path}: contains no records; make it again")
+            raise BertprepError(f"{path}: contains no records; remove it and make it again")
         writer.close()
 
 

@@ -51,10 +51,10 @@ def explain(
 
 def _words(record_format: RecordFormat, fault: int, kind: type[Examples], number: int, found: int, expected: int) -> str:
     if fault == n.TRUNCATED and expected < 0:
-        return "its length is impossibly large; the file is corrupt; make it again"
+        return "its length is impossibly large; the file is corrupt; remove it and make it again"
     if fault in _FRAME_WORDS:
         words = _FRAME_WORDS[fault].format(found=found, expected=expected, message=_MESSAGES.get(record_format))
-        return f"{words}; make it again"
+        return f"{words}; remove it and make it again"
     name = n.KNOWN_FEATURES[number]
     if record_format.is_columnar:
         column = next(column for column in COLUMNS[kind] if column.feature in (name, IN_LABELS.get(name)))

@@ -74,7 +74,7 @@ def check_identified(data_set: DataSet, files: Sequence[IdentifiedFile]) -> None
         if manifest and (listed := manifest.files[found.name][BLAKE3]) != found.blake3:
             raise BertprepError(
                 f"{found.path}: has {show_checksum(found.blake3)}, but {manifest_path} lists {show_checksum(listed)}; the file "
-                "is corrupt or was changed; make it again"
+                "is corrupt or was changed; remove it and make it again"
             )
 
 

@@ -180,7 +180,9 @@ class OpenFile(Closing):
                 else:
                     self._map(file)
         except (EOFError, BrokenArchiveError) as error:
-            raise BertprepError(f"{self.path}: cannot be decompressed: {error}; the file is corrupt; make it again") from error
+            raise BertprepError(
+                f"{self.path}: cannot be decompressed: {error}; the file is corrupt; remove it and make it again"
+            ) from error
         except OSError as error:
             advice = "name a record file"
             if error.errno in (errno.EMFILE, errno.ENOMEM):  # the process has as many files or mappings as it may

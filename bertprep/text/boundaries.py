@@ -29,6 +29,7 @@ from bertprep.text.scripts import (
     RARE_STOPS,
     SPACED_STOPS,
     THAI,
+    VOWEL_SIGNS,
     codes_of,
     set_of,
     table_of,
@@ -51,12 +52,13 @@ _STOP = re.compile(
 _OWN_STOP = re.compile(f"[{OWN_STOPS}{RARE_STOPS}]")
 _TAIL = re.compile("[^\\s\"'\u2018\u2019\u201a\u201c\u201d\u201e\u00ab\u00bb\u2039\u203a(\\[{\u2013\u2014\u2015_*/]+$")
 """The last word of a string, without what stands before it."""
-_NEXT = re.compile("[^\\W\\d_]+")
+_LETTER = f"(?:[^\\W\\d_][{VOWEL_SIGNS}]*)"
+_NEXT = re.compile(f"{_LETTER}+")
 _NUMBER = re.compile("(?:[0-9]{1,3}|[A-Za-z])(?:\\.[0-9]{1,3})*|[IVXLC]{1,6}|[ivxl]{1,6}")
 _CHAPTER = re.compile("[^\\W\\d_]+ ")
 _NUMERAL = re.compile("[0-9]+|[IVXLC]+|[A-Z]")
-_DOTTED = re.compile("-?[^\\W\\d_]{1,3}(?:[.-]{1,2}[^\\W\\d_]{1,3})+|[^\\W_]+-(?:[^\\W\\d_]\\.)+[^\\W\\d_]")
-"""A word with a full stop inside, such as U.S, Ph.D, J.-H or pro-U.S."""
+_DOTTED = re.compile(f"-?{_LETTER}{{1,3}}(?:[.-]{{1,2}}{_LETTER}{{1,3}})+|[^\\W_]+-(?:{_LETTER}\\.)+{_LETTER}")
+"""A word with a full stop inside, such as U.S, Ph.D, J.-H, pro-U.S or कि.मी."""
 _NEVER = frozenset((
     "e.g", "i.e", "z.b", "d.h", "u.a", "o.ä", "i.d.r", "m.e", "т.е", "т.н", "т.к", "p.ex", "t.ex", "bl.a", "f.eks",
     "o.a", "i.a", "m.m", "d.v.s", "п.э", "п.е", "тј", "т.ј", "н.э", "н.е", "p.e", "t.j", "n.b",
@@ -247,7 +249,7 @@ class SentenceSplitter:
             return False
         if small in language.others:
             return True
-        if len(word) == 1 and word.isalpha():
+        if len(word) == 1 and word.isalpha():  # not with a vowel sign: है is a word
             if before.endswith(_LAST_LETTERS) and small in "дпкe":
                 return False
             return word != "I" or (before[:1].isupper() and before.split()[-1][:1].isupper())

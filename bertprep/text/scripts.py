@@ -5,6 +5,7 @@
 
 import contextlib
 import re
+import unicodedata
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,8 @@ KANA = "\u3040-\u30ff\u31f0-\u31ff\uff66-\uff9f"
 HANGUL = "\uac00-\ud7a3"
 THAI = "\u0e01-\u0e4e\u0e81-\u0ece"
 """Thai and Lao, which have no mark for the end of a sentence."""
+VOWEL_SIGNS = "".join(chr(code) for code in range(0x0900, 0x0E00) if unicodedata.category(chr(code))[0] == "M")
+"""What is written around a letter in the scripts of India and Sri Lanka, and belongs to it."""
 OTHER_UNSPACED = "\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff\u1950-\u19ff\u1a20-\u1aaf\ua9e0-\ua9ff\uaa60-\uaadf"
 """The other scripts without spaces between words: Tibetan, Burmese, Khmer and those of the Tai languages."""
 WIDE_MARKS = "\u2e80-\u303f\ufe30-\ufe6f\uff00-\uff65"

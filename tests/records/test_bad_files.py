@@ -32,7 +32,11 @@ from tests.records.task_records import task_examples
 TFRECORD, OFRECORD = Variant(), Variant("ofrecord")
 TWO, TWO_OF = file_of(FIRST, SECOND), file_of(FIRST, SECOND, variant=OFRECORD)
 SIZE, SIZE_OF = len(file_of(FIRST)), len(file_of(FIRST, variant=OFRECORD))  # of the first of the two
-DAMAGED, CUT = "; the file is corrupt; make it again", "; the file is truncated or corrupt; make it again"
+AGAIN = "; remove it and make it again"
+DAMAGED, CUT = (
+    f"; the file is corrupt{AGAIN}",
+    f"; the file is truncated or corrupt{AGAIN}",
+)
 
 
 def changed(content: bytes, at: int) -> bytes:
@@ -66,7 +70,7 @@ def faults() -> Iterator[tuple[str, bytes, str]]:
         line += f"{content[:12].hex(' ')}; give a file that bertprep create or a similar tool has made"
         yield f"no records: {content[:5]!r}", content, line
     packed, gone = gzip.compress(TWO), "cannot be decompressed: "
-    ended = f"{gone}Compressed file ended before the end-of-stream marker was reached; the file is corrupt; make it again"
+    ended = f"{gone}Compressed file ended before the end-of-stream marker was reached{DAMAGED}"
     yield "gzip cut off", packed[:-20], ended
     yield "gzip with another checksum", changed(packed, len(packed) - 5), gone
     for end in (b"x", b"garbage", b"\x1f\x8b"):
@@ -84,7 +88,7 @@ def faults() -> Iterator[tuple[str, bytes, str]]:
     huge, impossible = struct.pack("<Q", 2**63 - 1), f"its length is impossibly large{DAMAGED}"
     yield "a huge length", TWO + huge + masked(huge) + bytes(100), f"record 2: {impossible}"
     yield "a negative length", TWO_OF + struct.pack("<q", -1) + bytes(100), f"record 2: {impossible}"
-    left = "bytes for it, expected {} or more; the file was truncated or appended to; make it again"
+    left = "bytes for it, expected {} or more; the file was truncated or appended to; remove it and make it again"
     yield "bytes left", TWO + b"\n", f"record 2: found 1 {left.format(16)}"
     yield "bytes left, OFRecord", TWO_OF + b"1234567", f"record 2: found 7 {left.format(8)}"
     line = "record 0: feature segment_ids has 9 values, expected 8 like input_ids in record 0; make the file again"
@@ -96,7 +100,7 @@ def faults() -> Iterator[tuple[str, bytes, str]]:
 
     for variant, title in ((TFRECORD, "tf.train.Example"), (OFRECORD, "OFRecord")):
         name, first = variant.record_format, file_of(FIRST, variant=variant)
-        line = f"record 1: it is not a valid {title} message; the file is corrupt, or has no such records; make it again"
+        line = f"record 1: it is not a valid {title} message; the file is corrupt, or has no such records{AGAIN}"
         for content in (b"\x0a", b"\x0a\x05", b"\x07", b"\x00\x00", b"\x0a\x01\x0a", b"\x08" + b"\xff" * 12):
             yield f"message {content.hex()}, {name}", first + frame(content, name), line
         number = 3 if name == "tfrecord" else 5
@@ -310,7 +314,7 @@ LISTS = f"expected lists of 1 to 65,535 integers{GIVE}"
 NOT_LABELS = "record 7: column labels cannot be converted to fixed_size_list<item: int32>[16]: "
 SCORES = table_of(column_examples(RegressionExamples, 9))
 BEYOND = SCORES.set_column(3, "labels", pa.array([0.5] * 7 + [1e300, np.inf]))
-ENDED = "after 23 records: 16 bytes follow the end of the stream; the file was appended to or is corrupt; make it again"
+ENDED = f"after 23 records: 16 bytes follow the end of the stream; the file was appended to or is corrupt{AGAIN}"
 REFUSED: dict[str, tuple[Write, str]] = {
     "text": (lambda path: write_parquet(pa.table({"text": ["One."]}), path),
              f"has no column input_ids, so it contains no records{GIVE}; if it is text, use bertprep shard --input"),
@@ -332,8 +336,8 @@ REFUSED: dict[str, tuple[Write, str]] = {
     "a score beyond float32": (stream_of(BEYOND),
                                "record 7: column labels cannot be converted to float: a value is too large for float32; "),
     "lists without end": (endless, "record 0: column labels cannot be converted to fixed_size_list<item: int32>[16]: "),
-    "no records": (stream_of(TABLE[:0]), "contains no records; make it again"),
-    "no records in Parquet": (lambda path: write_parquet(TABLE[:0], path), "contains no records; make it again"),
+    "no records": (stream_of(TABLE[:0]), "contains no records; remove it and make it again"),
+    "no records in Parquet": (lambda path: write_parquet(TABLE[:0], path), "contains no records; remove it and make it again"),
     "gzip": (stream_of(TABLE, gzip.compress), "is Arrow compressed by gzip, which trainers do not read; decompress it"),
     "more after the end": (stream_of(TABLE, lambda content: content + bytes(16)), ENDED),
 }  # fmt: skip

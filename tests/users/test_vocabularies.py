@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import tokenizers
 from tokenizers import models, pre_tokenizers, processors
-from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerFast
 
 import bertprep
 from bertprep.cli import main
@@ -30,6 +29,13 @@ ESM = [
     "<cls>", "<pad>", "<eos>", "<unk>", *"LAGVSERTIDPKQNFYMHWCXBUZO", ".", "-", "<null_1>", "<mask>",
 ]  # fmt: skip
 """The lines of the vocab.txt of ESM-2."""
+
+
+def open_of_transformers(folder: object, kind: str = "AutoTokenizer") -> Any:
+    """Open a tokenizer with a class of transformers, which not every environment of the tests has."""
+    import transformers
+
+    return getattr(transformers, kind).from_pretrained(folder)
 
 
 @pytest.fixture(autouse=True)
@@ -107,7 +113,7 @@ def test_a_blank_line_of_a_published_vocabulary_is_a_token_that_keeps_its_id(bla
     ids = Tokenizer(vocabulary, lower=True).tokenize_lines(f"{text}\n".encode()).tokens.tolist()
     (folder := Path("published")).mkdir()
     shutil.copy(path, folder / "vocab.txt")
-    assert ids == BertTokenizer.from_pretrained(folder)(text, add_special_tokens=False)["input_ids"]
+    assert ids == open_of_transformers(folder, "BertTokenizer")(text, add_special_tokens=False)["input_ids"]
     assert not set(ids) & {*range(100, 100 + len(blank))}
 
 
@@ -121,7 +127,7 @@ def test_a_repeated_token_has_the_id_of_its_last_line_and_all_others_stay(capsys
     assert (len(vocabulary), vocabulary.sep) == (len(GOOD) + 3, len(GOOD) + 1)
     (folder := Path("published")).mkdir()
     shutil.copy(path, folder / "vocab.txt")
-    expected = BertTokenizer.from_pretrained(folder)
+    expected = open_of_transformers(folder, "BertTokenizer")
     assert expected.sep_token_id == vocabulary.sep
     text = "the zyx dog, the house."
     ids = Tokenizer(vocabulary, lower=True).tokenize_lines(f"{text}\n".encode()).tokens.tolist()
@@ -297,7 +303,7 @@ def test_rows_have_all_tokens_of_the_template(template: str, before: list[str], 
     assert sorted(rows_of()) == sorted(expected)
     packed = bertprep.TokenDataset("out", seq=32)[0]
     assert int((packed["sequence_ids"] == 0).sum()) in map(len, expected)
-    assert AutoTokenizer.from_pretrained("out/tokens")(texts[0])["input_ids"] == expected[0]
+    assert open_of_transformers("out/tokens")(texts[0])["input_ids"] == expected[0]
     bertprep.convert("out", "rows", to="mds", seq=32)
     assert main(["validate", "out"]) == 0
 
@@ -349,7 +355,7 @@ def test_a_mask_token_that_only_added_tokens_has_is_added_with_its_id() -> None:
     tokenize(folder, ["the dog [MASK]"])
     found = open_token_documents("out").tokenizer
     assert (found.mask, found.width) == (width, width + 1)
-    loaded = AutoTokenizer.from_pretrained("out/tokens")
+    loaded = open_of_transformers("out/tokens")
     assert (loaded.mask_token, loaded.mask_token_id) == ("[MASK]", width)
 
 
@@ -359,11 +365,11 @@ def test_words_that_only_other_files_add_are_tokens_as_for_transformers() -> Non
     word, mask = {"content": "covid", "special": False}, {"content": "<hidden>", "special": True}
     config = {"added_tokens_decoder": {str(width): word, str(width + 1): mask}, "mask_token": "<hidden>", "unk_token": "[UNK]"}
     folder = write_tokenizer(tokenizer, tokenizer_config=config)
-    expected = AutoTokenizer.from_pretrained(folder)("the covid dog", add_special_tokens=False)["input_ids"]
+    expected = open_of_transformers(folder)("the covid dog", add_special_tokens=False)["input_ids"]
     assert tokenize(folder, ["the covid dog"]) == [expected]
     assert expected[1] == width
     assert open_token_documents("out").tokenizer.mask == width + 1
-    assert AutoTokenizer.from_pretrained("out/tokens")("the covid dog", add_special_tokens=False)["input_ids"] == expected
+    assert open_of_transformers("out/tokens")("the covid dog", add_special_tokens=False)["input_ids"] == expected
 
 
 @pytest.mark.parametrize("name", ["<|mdm_mask|>", "[MDM_MASK]", "<|MASK|>", "<[MASK]>", "|<MASK>|"])
@@ -497,7 +503,7 @@ def test_esm_is_read_by_its_vocabulary_of_letters_without_a_tokenizer_json() -> 
     write_vocabulary(ESM, "esm2/vocab.txt")
     names = {f"{role}_token": f"<{role}>" for role in ("cls", "eos", "pad", "mask", "unk")}
     (model / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "EsmTokenizer", **names}))
-    loaded = AutoTokenizer.from_pretrained(model)
+    loaded = open_of_transformers(model)
     loaded.save_pretrained("saved")
     texts = ["MKTAYIAKQR", "MK-TA.JJx Q<null_1>", "  GG\nUBZ"]
     expected = [loaded(text, add_special_tokens=False)["input_ids"] for text in texts]
@@ -506,7 +512,7 @@ def test_esm_is_read_by_its_vocabulary_of_letters_without_a_tokenizer_json() -> 
     assert (found.name, found.cls, found.sep, found.pad, found.mask, found.unk) == ("esm2", 0, 2, 1, 32, 3)
     assert sorted(rows_of()) == sorted(loaded(text)["input_ids"] for text in texts)
     assert main(["validate", "out"]) == 0
-    assert AutoTokenizer.from_pretrained("out/tokens")(texts[1])["input_ids"] == loaded(texts[1])["input_ids"]
+    assert open_of_transformers("out/tokens")(texts[1])["input_ids"] == loaded(texts[1])["input_ids"]
 
 
 def test_a_vocabulary_of_k_mers_with_the_class_of_esm_is_read_too() -> None:
@@ -516,7 +522,7 @@ def test_a_vocabulary_of_k_mers_with_the_class_of_esm_is_read_too() -> None:
     write_vocabulary([*special, "AAAAAA", "AAAAAT", "ATCGAT", *"ATCGN"], "dna/vocab.txt")
     names: dict[str, Any] = {f"{role}_token": f"<{role}>" for role in ("cls", "pad", "mask", "unk")}
     (model / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "EsmTokenizer", "eos_token": None, **names}))
-    loaded = AutoTokenizer.from_pretrained(model)
+    loaded = open_of_transformers(model)
     texts = ["AAAAAATATCGATN", "ATCGATxAAAAAT A"]
     assert tokenize(model, texts) == [loaded(text, add_special_tokens=False)["input_ids"] for text in texts]
     assert sorted(rows_of()) == sorted(loaded(text)["input_ids"] for text in texts)
@@ -543,7 +549,7 @@ def test_files_of_a_slow_tokenizer_are_refused_with_a_command_that_converts_them
     advised = line.partition('python -c "')[2].partition('"')[0]
     exec(advised, {})  # what the line says to do
     assert main([*command, "NEW"]) == 0
-    assert rows_of() == [AutoTokenizer.from_pretrained("NEW")("the dog")["input_ids"]]
+    assert rows_of() == [open_of_transformers("NEW")("the dog")["input_ids"]]
 
 
 def test_a_tokenizer_that_splits_words_in_python_is_not_sent_in_a_circle(capsys: pytest.CaptureFixture[str]) -> None:
@@ -622,16 +628,25 @@ def test_a_sentencepiece_model_is_named_as_what_it_is(capsys: pytest.CaptureFixt
 # --- objects, words and tags
 
 
-class _Lowered(PreTrainedTokenizerFast):  # type: ignore[misc]
+def lowering_tokenizer() -> Any:
     """What people write to prepare text in a tokenizer of their own."""
+    from transformers import PreTrainedTokenizerFast
 
-    def __call__(self, text: Any, **settings: Any) -> Any:
-        return super().__call__(text.lower() if isinstance(text, str) else text, **settings)
+    class Lowered(PreTrainedTokenizerFast):
+        def __call__(self, text: Any, **settings: Any) -> Any:
+            return super().__call__(text.lower() if isinstance(text, str) else text, **settings)
+
+    return Lowered(tokenizer_object=byte_bpe())
 
 
-class _WithoutConfig(PreTrainedTokenizerFast):  # type: ignore[misc]
-    def save_pretrained(self, folder: Any, **settings: Any) -> Any:  # noqa: ARG002
-        self.backend_tokenizer.save(f"{folder}/tokenizer.json")
+def tokenizer_without_config() -> Any:
+    from transformers import PreTrainedTokenizerFast
+
+    class WithoutConfig(PreTrainedTokenizerFast):
+        def save_pretrained(self, folder: Any, **settings: Any) -> Any:  # noqa: ARG002
+            self.backend_tokenizer.save(f"{folder}/tokenizer.json")
+
+    return WithoutConfig(tokenizer_object=byte_bpe())
 
 
 class _Broken:
@@ -644,8 +659,8 @@ def byte_bpe() -> tokenizers.Tokenizer:
 
 
 def test_an_object_whose_calls_give_other_ids_than_its_file_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"calls of this _Lowered give other ids than its tokenizer\.json"):
-        tokenize(_Lowered(tokenizer_object=byte_bpe()), TEXT)
+    with pytest.raises(UsageError, match=r"calls of this Lowered give other ids than its tokenizer\.json"):
+        tokenize(lowering_tokenizer(), TEXT)
 
 
 def test_an_object_that_saves_no_config_is_taken() -> None:
@@ -653,7 +668,7 @@ def test_an_object_that_saves_no_config_is_taken() -> None:
     plain.no_truncation()
     plain.no_padding()
     expected = [plain.encode(text, add_special_tokens=False).ids for text in TEXT[:1]]
-    assert tokenize(_WithoutConfig(tokenizer_object=byte_bpe()), TEXT[:1]) == expected
+    assert tokenize(tokenizer_without_config(), TEXT[:1]) == expected
 
 
 def test_an_object_that_cannot_be_written_is_refused_in_a_line() -> None:
@@ -662,6 +677,8 @@ def test_an_object_that_cannot_be_written_is_refused_in_a_line() -> None:
 
 
 def test_an_object_of_any_name_gives_a_name_that_files_can_have() -> None:
+    from transformers import PreTrainedTokenizerFast
+
     loaded = PreTrainedTokenizerFast(tokenizer_object=byte_bpe(), name_or_path="some/\ud800 model")
     tokenize(loaded, TEXT[:1])
     assert open_token_documents("out").tokenizer.name == "_model"

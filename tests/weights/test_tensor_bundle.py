@@ -88,7 +88,9 @@ def test_the_conversion_that_the_error_names_gives_the_same_weights(tmp_path: Pa
     monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, module)
     monkeypatch.setattr(sys, "argv", ["python", *arguments])
-    runpy.run_module(module, run_name="__main__")
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module(module, run_name="__main__")
+    assert ended.value.code == 0
     found = read_weights(tmp_path / "model.safetensors", {name: value.shape for name, value in WEIGHTS.items()})
     for name, value in WEIGHTS.items():
         np.testing.assert_array_equal(found[name], value)
