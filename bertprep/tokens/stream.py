@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from bertprep.errors import UsageError
+from bertprep.tokens.order import MAX_EPOCHS
 from bertprep.tokens.row_state import check_rows, check_state, state_of_rows
 from bertprep.tokens.sampler import processes_of_accelerate
 from bertprep.work.format import FORMAT
@@ -95,7 +96,7 @@ class TokenStream(IterableDataset):
         self._made_of = state_of_rows(dataset.made_of)
         if tokens is not None:
             dataset.batches_of_tokens(tokens, first=0, step=1, start=0, end=None)  # raises if the value is impossible
-        self.batches = None if epochs is None else self._count_batches(epochs * dataset.rows_in_epoch)
+        self._counted: dict[int, int] = {}
         if self.batches == 0:
             size = f"{self.global_batch_size:,} rows" if tokens is None else f"{tokens:,} tokens in each of {world} ranks"
             raise UsageError(
@@ -103,17 +104,27 @@ class TokenStream(IterableDataset):
                 f"of {size}; use smaller batches, or read all rows by DataLoader(dataset, batch_size=...)"
             )
 
-    def _count_batches(self, rows: int) -> int:
-        """Return the number of each rank's batches in a pass of so many rows."""
+    @property
+    def batches(self) -> int | None:
+        """The number of each rank's batches in a pass, None if the stream is endless; by tokens it differs between epochs."""
+        return self._batches_in(self.dataset.epoch)
+
+    def _batches_in(self, epoch: int) -> int | None:
+        if self.epochs is None:
+            return None
+        rows = self.epochs * self.dataset.rows_in_epoch
         if self.tokens is None:
             return rows // self.global_batch_size
-        return sum(1 for _ in self.dataset._plan_batches(self.tokens, 0, rows)) // self.world
+        if epoch not in self._counted:
+            planned = self.dataset._plan_batches(self.tokens, rows * epoch, rows * (epoch + 1))
+            self._counted = {epoch: sum(1 for _ in planned) // self.world}
+        return self._counted[epoch]
 
     def __len__(self) -> int:
         """Return the number of batches in the given `epochs`; raises `TypeError` for an endless stream."""
-        if self.batches is None:
+        if (batches := self.batches) is None:
             raise TypeError("a stream without epochs is endless and has no length; give stream(..., epochs=3)")
-        return self.batches
+        return batches
 
     def set_epoch(self, epoch: int) -> None:
         """Set the data set's epoch, from which a stream with `epochs` starts; called by loaders of accelerate.
@@ -180,9 +191,13 @@ class TokenStream(IterableDataset):
         """
         check_state(state, "batch")
         batch = state.get("batch") if isinstance(state, Mapping) else None
-        last = sys.maxsize // (self.global_batch_size or self.world) - 1 if self.batches is None else self.batches
+        epoch = state.get("epoch") if isinstance(state, Mapping) else None
+        if not isinstance(epoch, int) or not 0 <= epoch < MAX_EPOCHS:
+            epoch = self.dataset.epoch
+        batches = self._batches_in(epoch)
+        last = sys.maxsize // (self.global_batch_size or self.world) - 1 if batches is None else batches
         if not isinstance(batch, int | np.integer) or not 0 <= batch <= last:
-            limit = "" if self.batches is None else f"; this stream has {self.batches:,}"
+            limit = "" if batches is None else f"; this stream has {batches:,}"
             raise UsageError(
                 f"state {state!r:.200}: expected the number of batches of all ranks that were read, such as {{'batch': 1000}}"
                 f"{limit}"
@@ -193,7 +208,7 @@ class TokenStream(IterableDataset):
                 f"the state has batches of {_in_words(sizes)}, these have {_in_words(self._sizes)}; use the size of the state"
             )
         check_rows(state, self._made_of)
-        if "epoch" in state and self.batches is not None:
+        if "epoch" in state and batches is not None:
             self.dataset.load_state_dict(state)
         self.batch, self._resumes = int(batch), True
 

@@ -705,3 +705,17 @@ def test_a_data_set_with_a_format_of_the_same_values_is_read(tmp_path: Path) -> 
 def test_pairs_hold_no_documents_out(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="held_out"):
         PairDataset(tmp_path, held_out=0.1)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("settings", [{}, {"by_length": True}])
+def test_ranks_have_equally_many_batches_by_tokens_in_every_epoch(settings: dict[str, Any], tokens: Path) -> None:
+    dataset = TokenDataset(tokens, seq=SEQ, packed=False, **settings)
+    streams = [dataset.stream(tokens=256, rank=rank, world=2, epochs=1) for rank in range(2)]
+    for epoch in range(6):
+        dataset.set_epoch(epoch)
+        passes = [list(stream) for stream in streams]
+        assert {len(batches) for batches in passes} == {len(streams[0])}
+        read_rows = sum(len(batch["input_ids"]) for batches in passes for batch in batches)
+        last = max(len(batch["input_ids"]) for batches in passes for batch in batches)
+        assert len(dataset) - last <= read_rows <= len(dataset)
