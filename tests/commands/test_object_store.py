@@ -194,7 +194,7 @@ def test_a_download_that_is_copied_to_a_store_is_read_there(store: Store, tmp_pa
     ("fault", "printed"),
     [
         (Fault("PUT", times=None, status=403, code="AccessDenied"), "the store responds 403 AccessDenied"),
-        (Fault("GET", "(?!$).*", times=None, status=404, code="NoSuchKey"), "the store listed it, but no longer has it"),
+        (Fault("GET", "(?!$).*", times=None, status=404, code="NoSuchKey"), "there is no such object"),
     ],
     ids=str,
 )

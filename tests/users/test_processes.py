@@ -271,7 +271,8 @@ def test_every_command_takes_a_corpus_that_was_copied_or_renamed() -> None:
 def test_a_copied_corpus_is_tokenized_by_a_tokenizer_too() -> None:
     from tokenizers import Tokenizer, models, pre_tokenizers
 
-    words = {word: index for index, word in enumerate(["[UNK]", *document(1).split()[:6]])}
+    known = sorted({word for path in Path("texts").iterdir() for word in path.read_text().split()})
+    words = {word: index for index, word in enumerate(["[UNK]", *known])}
     tokenizer = Tokenizer(models.WordLevel(words, "[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.save("tokenizer.json")
