@@ -222,9 +222,8 @@ class TokenRows(ColumnDataset):
     def _check_collator(self, collator: Any) -> None:
         """Raise `UsageError` for a collator of transformers, which would mask rows again, or lose where sequences end."""
         collator = getattr(collator, "data_collator", collator)  # the Trainer's own is around it
-        kinds = (
-            [collator] if hasattr(collator, "__qualname__") else type(collator).__mro__
-        )  # a function, or an object's classes
+        is_function = hasattr(collator, "__qualname__")
+        kinds = [collator] if is_function else type(collator).__mro__
         names = [kind.__name__ for kind in kinds if kind.__module__ == "transformers.data.data_collator"]
         if not names or names[0] == "DataCollatorMixin" or (names[0] == "default_data_collator" and not self.packed):
             return

@@ -5,8 +5,11 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
+import bertprep
 from bertprep.instances.tokenizer_files import tokenizer_files
 from bertprep.instances.vocabulary import load_vocabulary
 from tests.golden import GOLDEN
@@ -104,3 +107,13 @@ def write_tokenizer(folder: Path, kind: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(content_of(kind))
     return path
+
+
+def write_tokens(folder: Path) -> Path:
+    """Write text.parquet, documents of 1 to 30 words, and token shards of them by the byte-level BPE; return their folder."""
+    words = " ".join(TEXT).split()
+    texts = [" ".join(words[start : start + 1 + start * 7 % 30]) for start in range(len(words))]
+    pq.write_table(pa.table({"text": texts}), folder / "text.parquet")
+    tokenizer = write_tokenizer(folder, "byte_bpe")
+    bertprep.tokenize(inputs=[folder / "text.parquet"], tokenizer=tokenizer, output=folder / "tokens", workers=1)
+    return folder / "tokens"

@@ -22,7 +22,7 @@ from bertprep import TokenDataset, replace_tokens
 from bertprep.errors import UsageError
 from bertprep.tokens.packed_models import CAUSAL_MODELS, ENCODERS
 from bertprep.tokens.packing import Windows
-from tests.instances.small_tokenizers import TEXT, write_tokenizer
+from tests.instances.small_tokenizers import TEXT, write_tokenizer, write_tokens
 
 pytestmark = pytest.mark.torch
 SEQ, BATCH = 64, 4
@@ -33,15 +33,7 @@ TINY = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 2, "in
 
 @pytest.fixture(scope="module")
 def tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Documents of 1 to 30 words."""
-    folder = tmp_path_factory.mktemp("encoders")
-    words = " ".join(TEXT).split()
-    texts = [" ".join(words[start : start + 1 + start * 7 % 30]) for start in range(len(words))]
-    pa.parquet.write_table(pa.table({"text": texts}), folder / "text.parquet")
-    bertprep.tokenize(
-        inputs=[folder / "text.parquet"], tokenizer=write_tokenizer(folder, "byte_bpe"), output=folder / "tokens", workers=1
-    )
-    return folder / "tokens"
+    return write_tokens(tmp_path_factory.mktemp("encoders"))
 
 
 def open_rows(tokens: Path, model: str, **settings: Any) -> TokenDataset:

@@ -49,6 +49,19 @@ def read(loader: Iterable[Any], count: int = 1 << 30) -> list[list[int]]:
     return [ids for batch, _ in zip(loader, range(count), strict=False) for ids in batch["input_ids"].tolist()]
 
 
+def saved_state(loader: Any) -> Any:
+    """The state of a loader, as a checkpoint gives it back."""
+    return pickle.loads(pickle.dumps(loader.state_dict()))
+
+
+def begun(loader: Any, batches: int) -> Iterator[Any]:
+    """An iterator over a loader, of which some batches are read."""
+    iterator = iter(loader)
+    for _ in range(batches):
+        next(iterator)
+    return iterator
+
+
 def without_padding(rows: list[list[int]]) -> list[list[int]]:
     """The rows up to their last token, which is [SEP]: batches have different widths."""
     return [ids[: len(ids) - ids[::-1].index(2)] for ids in rows]
@@ -132,18 +145,16 @@ def test_a_state_from_before_in_or_after_an_epoch_goes_on_there(how: str, worker
     expected = run(range(3))
     assert len({str(rows) for rows in expected}) == 3
     dataset, loader = make()
-    before = pickle.loads(pickle.dumps(loader.state_dict()))
+    before = saved_state(loader)
     assert run(range(3), before) == expected
     dataset, loader = make()
     dataset.set_epoch(1)
-    iterator = iter(loader)
-    for _ in range(3):
-        next(iterator)
-    within = pickle.loads(pickle.dumps(loader.state_dict()))
+    iterator = begun(loader, 3)
+    within = saved_state(loader)
     [rest, whole] = run(range(1, 3), within)
     assert (rest, whole) == (expected[1][3 * BATCH :], expected[2])
     read(iterator)
-    after = pickle.loads(pickle.dumps(loader.state_dict()))
+    after = saved_state(loader)
     assert run(range(2, 3), after) == expected[2:]
 
 
@@ -480,17 +491,16 @@ def test_a_stream_of_one_epoch_goes_on_from_any_state(workers: int, tokens: Path
         dataset.set_epoch(epoch)
         expected.append(read(loader))
         if epoch == 0:
-            after = pickle.loads(pickle.dumps(loader.state_dict()))
+            after = saved_state(loader)
     dataset, loader = make()
     loader.load_state_dict(after)
     dataset.set_epoch(1)
     assert read(loader) == expected[1]
     dataset, loader = make()
     dataset.set_epoch(1)
-    iterator = iter(loader)
-    for _ in range(3):
-        next(iterator)
-    within = pickle.loads(pickle.dumps(loader.state_dict()))
+    reading = begun(loader, 3)
+    within = saved_state(loader)
+    del reading
     dataset, loader = make()
     loader.load_state_dict(within)
     dataset.set_epoch(1)

@@ -24,7 +24,7 @@ import bertprep
 from bertprep import TokenDataset
 from bertprep.errors import UsageError
 from bertprep.tokens.packed_models import CAUSAL_MODELS, ENCODERS
-from tests.instances.small_tokenizers import TEXT, write_tokenizer
+from tests.instances.small_tokenizers import TEXT, write_tokenizer, write_tokens
 from tests.readers.test_torch_encoders import FIRST_POSITION, NAMES_OF_SIZES, TINY, logits_alone, make_model
 
 pytestmark = pytest.mark.torch
@@ -37,15 +37,7 @@ LOST = (
 
 @pytest.fixture(scope="module")
 def tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Documents of 1 to 30 words."""
-    folder = tmp_path_factory.mktemp("packed_models")
-    words = " ".join(TEXT).split()
-    texts = [" ".join(words[start : start + 1 + start * 7 % 30]) for start in range(len(words))]
-    pa.parquet.write_table(pa.table({"text": texts}), folder / "text.parquet")
-    bertprep.tokenize(
-        inputs=[folder / "text.parquet"], tokenizer=write_tokenizer(folder, "byte_bpe"), output=folder / "tokens", workers=1
-    )
-    return folder / "tokens"
+    return write_tokens(tmp_path_factory.mktemp("packed_models"))
 
 
 @pytest.fixture
